@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -21,7 +21,7 @@ GIT_CONFIG = """[user]
 
 
 @pytest.fixture(autouse=True)
-def hermetic(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+def hermetic(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Give each test a HOME, git configuration, PATH and locale of its own; returns that HOME."""
     home = tmp_path_factory.mktemp("home of o'brien")
     for key in list(os.environ):
@@ -39,7 +39,7 @@ def hermetic(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.Monke
         "USER": "ubuntu",
     }.items():
         monkeypatch.setenv(key, value)
-    yield home
+    return home
 
 
 @pytest.fixture

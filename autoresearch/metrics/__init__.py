@@ -43,6 +43,6 @@ class Reading(NamedTuple):
     text: str  # exact and short, as the ledger writes it; empty without a value
     step: int | None = None
     best: float | None = None
-    count: int = 0  # how many values the source held
+    n_values: int = 0  # how many values the source held
     source: str = ""  # how it was found, e.g. `console run.log:412`, `tensorboard validation/accuracy`
     reason: str = ""  # e.g. `diverged: nan at step 12`, `no value of "val_bpb" in run.log`
