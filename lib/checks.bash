@@ -1,0 +1,87 @@
+# Summary: the steps of `make test` and `make check`; sourced by bin/run-tests and bin/run-checks.
+# shellcheck shell=bash
+
+: "${root:?is set by lib/program.bash}"
+
+# The test tools come into the same .venv, once, like everything else.
+ensure_dev_setup() {
+  local marker=${root}/.venv/.autoresearch-dev-ready
+  ensure_setup
+  if [[ -e ${marker} && ! ${root}/pyproject.toml -nt ${marker} ]]; then return 0; fi
+  set_up dev
+  : >"${marker}"
+}
+
+venv() {
+  "${root}/.venv/bin/$1" "${@:2}"
+}
+
+# run_steps TITLE FUNCTION [-- TITLE FUNCTION ...]: runs every step, also after a failure, and names what failed.
+run_steps() {
+  local title failed=()
+  while (($# > 0)); do
+    title=$1
+    printf '\n== %s\n' "${title}"
+    # A subshell of its own with errexit: inside `if` a function would run on after a failing command.
+    (
+      cd -- "${root}" || exit
+      "$2"
+    ) &
+    wait "$!" || failed+=("${title}")
+    shift 2
+    [[ ${1-} != -- ]] || shift
+  done
+  if ((${#failed[@]} > 0)); then
+    printf '\nFAILED: %s\n' "${failed[*]}"
+    exit 1
+  fi
+  printf '\nall passed\n'
+}
+
+shell_files() {
+  git -C "${root}" ls-files -z -- bin lib '*.bash' '*.bats' '*.sh' tests/engines .ci \
+    | while IFS= read -r -d '' file; do
+      [[ -f ${root}/${file} ]] || continue
+      case ${file} in
+        *.py) ;;
+        *) printf '%s\0' "${file}" ;;
+      esac
+    done
+}
+
+run_shellcheck() {
+  local -a files
+  mapfile -d '' -t files < <(shell_files | grep -zv '\.bats$')
+  venv shellcheck -- "${files[@]}"
+}
+
+run_shfmt() {
+  local -a files
+  mapfile -d '' -t files < <(shell_files)
+  venv shfmt --diff -- "${files[@]}"
+}
+
+run_ruff() {
+  venv ruff check .
+  venv ruff format --check .
+}
+
+run_mypy() {
+  venv mypy
+}
+
+run_pytest() {
+  venv pytest -q -n 2 -m 'not slow and not engine' tests
+}
+
+run_bats() {
+  PATH="${root}/.venv/bin:${PATH}" venv bats --jobs 1 --print-output-on-failure tests
+}
+
+run_slow() {
+  venv pytest -q -m 'slow and not engine' tests
+}
+
+run_engines() {
+  venv pytest -q -m engine tests
+}

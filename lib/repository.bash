@@ -1,0 +1,51 @@
+# Summary: which repository a call is about; the only owner of that decision.
+# shellcheck shell=bash
+
+: "${root:?is set by lib/program.bash}"
+
+remembered_repository() {
+  printf '%s' "${XDG_CONFIG_HOME:-${HOME:-/nonexistent}/.config}/autoresearch/repository"
+}
+
+# Sets `found` to the top of the repository around the caller's directory, empty when there is none.
+# A tree of a campaign stands for the repository that the campaign belongs to (its marker's first line).
+repository_around() {
+  local dir=$1
+  found=
+  while [[ ! -e ${dir}/.git ]]; do
+    [[ -n ${dir} ]] || return 0
+    dir=${dir%/*}
+  done
+  if [[ ${dir} == */.trees/* && -r ${dir%/.trees/*}/.campaign ]]; then
+    IFS= read -r dir <"${dir%/.trees/*}/.campaign" || true
+  fi
+  found=${dir}
+}
+
+# Exports AR_REPO as an absolute path: the knob; else the repository around the caller; else that of the last plan
+# on this account (so that cron and `make -C` need no REPO); else the Brev checkout. autoresearch's own never counts.
+find_repository() {
+  local found='' memory=''
+  if [[ -n ${AR_REPO-} ]]; then
+    found=$(cd -P -- "${AR_REPO}" 2>/dev/null && pwd -P) \
+      || refuse "REPO" "no directory '${AR_REPO}'" "give the path of a git checkout"
+    export AR_REPO=${found}
+    return 0
+  fi
+  repository_around "$(pwd -P)"
+  if [[ -z ${found} || ${found} == "${root}" ]]; then
+    found=
+    memory=$(remembered_repository)
+    if [[ -r ${memory} ]]; then
+      IFS= read -r found <"${memory}" || true
+    fi
+  fi
+  if [[ -z ${found} && -d /home/ubuntu/RL ]]; then
+    found=/home/ubuntu/RL
+  fi
+  if [[ -z ${found} || ! -d ${found} ]]; then
+    refuse "no repository" "${found:-the current directory is in none and no plan was made yet}${found:+ is gone}" \
+      "change into your training checkout, or add REPO=/path/to/it"
+  fi
+  export AR_REPO=${found}
+}
