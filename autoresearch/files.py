@@ -1,0 +1,119 @@
+"""Small files that must survive anything: replaced whole, fsynced, locked by flock on a file of its own."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from autoresearch.errors import TryAgain
+
+
+def replace(path: str, data: bytes, mode: int = 0o600) -> None:
+    """Write `data` to `path` so that a reader, a kill or a full disk meets the old content or the new, never a part.
+
+    Args:
+        path: the file; its directory must exist.
+        data: the whole new content.
+        mode: permission bits of a new file.
+
+    Raises:
+        OSError: the disk is full or read-only; the old content is untouched.
+    """
+    temporary = f"{path}.{os.getpid()}.tmp"
+    fd = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, mode)
+    try:
+        _write_all(fd, data)
+        os.fsync(fd)
+        os.close(fd)
+        fd = -1
+        os.replace(temporary, path)
+    except BaseException:
+        if fd >= 0:
+            os.close(fd)
+        if os.path.lexists(temporary):
+            os.unlink(temporary)
+        raise
+    sync_directory(os.path.dirname(path))
+
+
+def append(path: str, line: bytes) -> None:
+    """Append one line in one write and fsync it; a torn last line of an earlier writer is closed first.
+
+    The caller holds the lock. On a failure the file is cut back to its former length, so nothing torn stays.
+    """
+    fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
+    try:
+        size = os.fstat(fd).st_size
+        if size and os.pread(fd, 1, size - 1) != b"\n":
+            line = b"\n" + line
+        try:
+            _write_all(fd, line)
+            os.fsync(fd)
+        except OSError:
+            os.ftruncate(fd, size)
+            raise
+    finally:
+        os.close(fd)
+
+
+def _write_all(fd: int, data: bytes) -> None:
+    view = memoryview(data)
+    while view:
+        view = view[os.write(fd, view) :]
+
+
+def sync_directory(path: str) -> None:
+    """Make a rename in directory `path` survive a power cut."""
+    fd = os.open(path or ".", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        os.fsync(fd)
+    finally:
+        os.close(fd)
+
+
+@contextmanager
+def locked(path: str, *, wait_s: float = 60.0, shared: bool = False) -> Iterator[int]:
+    """Hold a flock on `path` (made when missing), freed by the kernel also after kill -9.
+
+    Args:
+        path: a lock file of its own, never the data file: a replaced file would lose its lock.
+        wait_s: seconds to wait for another holder.
+        shared: take a shared lock.
+
+    Raises:
+        TryAgain: it is still held after `wait_s`.
+    """
+    os.makedirs(os.path.dirname(path), mode=0o700, exist_ok=True)
+    fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    kind = fcntl.LOCK_SH if shared else fcntl.LOCK_EX
+    try:
+        limit = time.monotonic() + wait_s
+        while True:
+            try:
+                fcntl.flock(fd, kind | fcntl.LOCK_NB)
+                break
+            except BlockingIOError:
+                if time.monotonic() >= limit:
+                    raise TryAgain("lock", f"{path} is held by another process", "try again in a moment") from None
+                time.sleep(0.005)
+        yield fd
+    finally:
+        os.close(fd)
+
+
+def is_locked(path: str) -> bool:
+    """Return whether somebody holds the flock on `path`; False when there is no such file."""
+    try:
+        fd = os.open(path, os.O_RDWR | os.O_CLOEXEC)
+    except FileNotFoundError:
+        return False
+    try:
+        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    finally:
+        os.close(fd)
+    return False

@@ -1,0 +1,164 @@
+"""The ledger: one TSV row an attempt, escaped, appended under the campaign's lock, readable without one.
+
+Format (DESIGN section 6): UTF-8, LF, a header line, the columns of `Row`. A field holds no tab or line end: they
+and the backslash are written as \\t, \\n, \\r and \\\\. Readers skip a torn row and say so.
+"""
+
+from __future__ import annotations
+
+import os
+from typing import NamedTuple
+
+from autoresearch import files
+
+
+class Row(NamedTuple):
+    """One attempt. Every field is text as written; unknown is empty."""
+
+    index: str = ""  # type: ignore[assignment]  # the column's name, though tuple has a method of that name
+    branch: str = ""
+    parent_commit: str = ""
+    commit: str = ""
+    recipe: str = ""
+    metric_name: str = ""
+    metric_value: str = ""
+    memory_gb: str = ""
+    elapsed_min: str = ""
+    launcher: str = ""
+    job_id: str = ""
+    command: str = ""
+    log_path: str = ""
+    status: str = ""
+    description: str = ""
+    experiment: str = ""
+    attempt: str = ""
+    end_cause: str = ""
+    exit_code: str = ""
+    started_at: str = ""
+    finished_at: str = ""
+    metric_step: str = ""
+    metric_best: str = ""
+    metric_source: str = ""
+    parent_metric: str = ""
+    memory_source: str = ""
+    checkpoint_path: str = ""
+    artifacts_path: str = ""
+    cache_root: str = ""
+    host: str = ""
+    verdict_by: str = ""
+    reason: str = ""
+
+    @property
+    def value(self) -> float | None:
+        """The metric when it is valid (it has a source), else None; a crash's 0.000000 is never a value."""
+        if not self.metric_source:
+            return None
+        try:
+            return float(self.metric_value)
+        except ValueError:
+            return None
+
+    @property
+    def id(self) -> str:
+        """`NAME`, or `NAME.n` for a later attempt."""
+        return self.experiment if self.attempt in ("", "1") else f"{self.experiment}.{self.attempt}"
+
+
+COLUMNS = Row._fields
+HEADER = ("\t".join(COLUMNS) + "\n").encode()
+_ESCAPES = (("\\", "\\\\"), ("\t", "\\t"), ("\n", "\\n"), ("\r", "\\r"))
+
+
+def escape(field: str) -> str:
+    """Return a field as the file holds it."""
+    for plain, written in _ESCAPES:
+        if plain in field:
+            field = field.replace(plain, written)
+    return field
+
+
+def unescape(field: str) -> str:
+    """Return the text of a field as read from the file; an unknown escape stays as it is."""
+    if "\\" not in field:
+        return field
+    plain = {"\\": "\\", "t": "\t", "n": "\n", "r": "\r"}
+    out, i = [], 0
+    while i < len(field):
+        if field[i] == "\\" and i + 1 < len(field) and field[i + 1] in plain:
+            out.append(plain[field[i + 1]])
+            i += 2
+        else:
+            out.append(field[i])
+            i += 1
+    return "".join(out)
+
+
+def encode(row: Row) -> bytes:
+    """Return the line of a row; a byte that is not text (from a path, say) is kept as a replacement character."""
+    return ("\t".join(map(escape, row)) + "\n").encode("utf-8", "replace")
+
+
+class Ledger(NamedTuple):
+    """What a ledger file holds: the whole rows in order, and the numbers of lines that are torn."""
+
+    rows: list[Row]
+    torn: list[int]
+
+
+def read(path: str) -> Ledger:
+    """Return the rows of a ledger; an absent file is an empty ledger. Takes no lock.
+
+    A row that another writer is appending right now (no line end yet) is not there yet.
+    """
+    try:
+        with open(path, "rb") as file:
+            data = file.read()
+    except FileNotFoundError:
+        return Ledger([], [])
+    text = data.decode("utf-8", "replace")
+    lines = text.split("\n")
+    torn = [len(lines)] if lines.pop() else []
+    rows, width = [], len(COLUMNS)
+    for number, line in enumerate(lines, 1):
+        fields = line.split("\t")
+        if len(fields) != width:
+            if line:
+                torn.append(number)
+        elif fields[0] != "index":
+            rows.append(Row._make(map(unescape, fields) if "\\" in line else fields))
+    return Ledger(rows, torn)
+
+
+def find(rows: list[Row], experiment: str, attempt: int) -> Row | None:
+    """Return the row of one attempt, None while it has none."""
+    wanted = str(attempt)
+    for row in reversed(rows):
+        if row.experiment == experiment and row.attempt == wanted:
+            return row
+    return None
+
+
+def append(path: str, row: Row) -> Row:
+    """Append `row` with the next index unless its (experiment, attempt) is there; return the row as written.
+
+    The caller holds the campaign's lock.
+
+    Raises:
+        OSError: the disk is full; nothing of the row stays.
+    """
+    rows = read(path).rows
+    present = find(rows, row.experiment, int(row.attempt))
+    if present:
+        return present
+    last = max((int(known.index) for known in rows if known.index.isdigit()), default=0)
+    row = row._replace(index=str(last + 1))
+    new = not os.path.exists(path) or os.path.getsize(path) == 0
+    files.append(path, (HEADER if new else b"") + encode(row))
+    if new:
+        files.sync_directory(os.path.dirname(path))
+    return row
+
+
+def rewrite(path: str, rows: list[Row]) -> None:
+    """Replace the whole ledger (mark, rebuild); the caller holds the campaign's lock."""
+    files.replace(path, HEADER + b"".join(map(encode, rows)))
