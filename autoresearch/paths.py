@@ -203,7 +203,7 @@ class Campaign(NamedTuple):
         return os.path.join(self.root, name)
 
     def attempt(self, name: str, number: int, smoke: bool = False) -> Attempt:
-        """Return the directories of an attempt: a later one logs and saves below `n`, since trainers resume silently."""
+        """Return an attempt's directories; a later one logs and saves below `n`, since trainers resume silently."""
         home = self.experiment(name)
         below = f"smoke-{number}" if smoke else "" if number == 1 else str(number)
         logs, checkpoints, artifacts = (

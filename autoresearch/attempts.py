@@ -1,0 +1,122 @@
+"""The state of an attempt from its reservation until its row is written; what recovery reads after a kill -9.
+
+One JSON file an attempt below the campaign's `.state`, padded to a fixed size and overwritten in place, so that it can
+be updated, and carry the finished row, when the disk is full.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from typing import NamedTuple
+
+from autoresearch import files, names, paths
+
+_SIZE = 16 * 1024
+
+
+class State(NamedTuple):
+    """One attempt under way. Times are epoch seconds; commits are 40 hex."""
+
+    experiment: str
+    attempt: int
+    smoke: bool
+    phase: str  # reserved, launched, ended, concluded
+    branch: str
+    commit: str
+    parent_commit: str
+    parent: str  # the experiment the parent commit belongs to; empty for a bare commit
+    description: str
+    argv: list[str]
+    tree: str
+    keep_tree: bool  # the tree belongs to the experiment until it is released
+    overrides: list[str]
+    lines_delta: int | None  # added minus removed lines of the change; None when there is none to count
+    cap_s: float | None
+    reserved_at: float
+    lock: str  # file name of the lock that the supervisor of this attempt holds
+    notes: list[str] = []  # what the row's reason has to say besides the verdict
+    role: str = "idea"  # idea, repeat, confirm
+    job_id: str = ""
+    mark: int = 0
+    started_at: float = 0.0
+    waited: str = ""  # what it waits for, for status
+    command: str = ""  # what the row says of the command; the submitted script for remote engines
+    seed: int = 0
+    outcome: dict[str, object] = {}
+    row: list[str] = []
+
+    @property
+    def id(self) -> str:
+        """`NAME`, `NAME.n` or `NAME.smoke-n`."""
+        return names.attempt_id(self.experiment, self.attempt, self.smoke)
+
+
+def path(where: paths.Campaign, attempt_id: str) -> str:
+    """Return the state file of an attempt."""
+    return os.path.join(where.state, f"{attempt_id}.json")
+
+
+def stop_file(where: paths.Campaign, attempt_id: str) -> str:
+    """Return the file whose presence asks the attempt to end."""
+    return os.path.join(where.state, f"{attempt_id}.stop")
+
+
+def lock_file(where: paths.Campaign, state: State) -> str:
+    """Return the lock whose holder supervises this attempt."""
+    return os.path.join(where.state, state.lock)
+
+
+def create(where: paths.Campaign, state: State) -> None:
+    """Write the state of a new attempt; durable when it returns."""
+    files.replace(path(where, state.id), _encode(state))
+
+
+def update(where: paths.Campaign, state: State) -> State:
+    """Overwrite the state in place (no new disk block is needed) and return it."""
+    data = _encode(state)
+    fd = os.open(path(where, state.id), os.O_WRONLY | os.O_CLOEXEC)
+    try:
+        os.pwrite(fd, data, 0)
+        os.fsync(fd)
+    finally:
+        os.close(fd)
+    return state
+
+
+def _encode(state: State) -> bytes:
+    data = json.dumps(state._asdict()).encode()
+    return data.ljust(max(_SIZE, (len(data) // _SIZE + 1) * _SIZE)) + b"\n"
+
+
+def remove(where: paths.Campaign, state: State) -> None:
+    """Forget an attempt whose row is written."""
+    for file in (stop_file(where, state.id), path(where, state.id)):
+        try:
+            os.unlink(file)
+        except FileNotFoundError:
+            pass
+
+
+def every(where: paths.Campaign) -> list[State]:
+    """Return the attempts that have no finished record yet, oldest reservation first."""
+    try:
+        found = [entry for entry in os.listdir(where.state) if entry.endswith(".json") and entry != "started.json"]
+    except FileNotFoundError:
+        return []
+    states = [state for entry in found if (state := read(os.path.join(where.state, entry)))]
+    return sorted(states, key=lambda state: state.reserved_at)
+
+
+def read(file: str) -> State | None:
+    """Return the state in a file; None when it is gone or a power cut tore it."""
+    try:
+        with open(file, "rb") as handle:
+            return State(**json.loads(handle.read()))
+    except (FileNotFoundError, ValueError, TypeError):
+        return None
+
+
+def is_supervised(where: paths.Campaign, state: State) -> bool:
+    """Return whether a supervisor of ours is alive for this attempt."""
+    return files.is_locked(lock_file(where, state))

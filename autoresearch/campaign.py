@@ -1,0 +1,186 @@
+"""An open campaign: its plan, places, ledger, and git; and the campaign a call means."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from autoresearch import attempts, clock, files, knobs, ledger, names, paths, plan
+from autoresearch.errors import Refused, Usage
+from autoresearch.git import Git
+
+# Keys that are secrets wherever they come from, also when there is no .env.
+SECRET_KEYS = ("WANDB_API_KEY", "HF_TOKEN", "HUGGING_FACE_HUB_TOKEN")
+
+
+def repository() -> str:
+    """Return the repository of this call, as bin/ resolved it.
+
+    Raises:
+        Usage: the core was started without bin/.
+    """
+    found = os.environ.get("AR_REPO")
+    if not found:
+        raise Usage("repository", "AR_REPO is not set", "call the programs in bin/, not the core")
+    return found
+
+
+def secret_keys() -> tuple[str, ...]:
+    """Return the names of the environment's secrets: every key of .env, and the well-known ones."""
+    return tuple(dict.fromkeys([*os.environ.get("AR_DOTENV_KEYS", "").split(), *SECRET_KEYS]))
+
+
+def secret_values() -> list[str]:
+    """Return the values that must never be shown; short ones are left out, or `1` would be blanked everywhere."""
+    return [value for key in secret_keys() if len(value := os.environ.get(key, "")) >= 6]
+
+
+class Campaign:
+    """One campaign, opened for a verb."""
+
+    def __init__(self, where: paths.Campaign, approval: plan.Approval) -> None:
+        self.where = where
+        self.approval = approval
+        self.plan = approval.plan
+        self.git = Git(where.repository, drop_env_keys=secret_keys())
+
+    @property
+    def name(self) -> str:
+        """The campaign's name."""
+        return self.where.name
+
+    @property
+    def ledger_path(self) -> str:
+        """Where results.tsv really lies (LEDGER=scratch leaves a pointer in the repository)."""
+        return os.path.join(self.where.root, "results.tsv") if self.plan.ledger == "scratch" else self.where.ledger
+
+    def rows(self, *, smoke: bool = False) -> list[ledger.Row]:
+        """Return the ledger's rows, oldest first; no lock is taken."""
+        return ledger.read(self.where.smoke_ledger if smoke else self.ledger_path).rows
+
+    def branch(self, experiment: str) -> str:
+        """Return the branch of an experiment."""
+        return f"{self.plan.prefix}/{experiment}"
+
+    @contextmanager
+    def locked(self, wait_s: float = 60.0) -> Iterator[None]:
+        """Hold the campaign's lock: stop-rule check, index, attempt number and branch are one transaction."""
+        with files.locked(self.where.lock, wait_s=wait_s):
+            yield
+
+    def started(self) -> tuple[float, float] | None:
+        """Return the first launch and the deadline (epoch seconds, 0.0 for none), None before the first launch."""
+        try:
+            with open(self.where.started, "rb") as file:
+                fields = json.loads(file.read())
+            return float(fields["first_launch"]), float(fields["deadline"])
+        except (FileNotFoundError, ValueError, KeyError):
+            pass
+        first = [at for row in self.rows() if (at := clock.epoch(row.started_at)) is not None]
+        if not first:
+            return None
+        from autoresearch import stop
+
+        rules = stop.Rules.from_json(self.plan.rules)
+        return min(first), stop.deadline(rules, min(first)) or 0.0
+
+    def write_started(self, first_launch: float, deadline: float) -> None:
+        """Keep the campaign's clock; the caller holds the campaign's lock."""
+        data = json.dumps({"first_launch": first_launch, "deadline": deadline})
+        files.replace(self.where.started, data.encode())
+
+
+def find(name: str = "") -> paths.Campaign:
+    """Return the places of the campaign this call means, approved or not.
+
+    Args:
+        name: the campaign; empty means the CAMPAIGN knob, else the one last used in the repository.
+
+    Raises:
+        Usage: no campaign is named and none was used before.
+        Refused: it has no plan.
+    """
+    top = repository()
+    name = name or knobs.text("CAMPAIGN") or _last(top)
+    if not name:
+        raise Usage("CAMPAIGN", f"no campaign in {top} yet", "make plan CAMPAIGN=x ...")
+    names.check("CAMPAIGN", name)
+    where = paths.Campaign(top, "", name)
+    approval = plan.read_approval(where)
+    if approval:
+        return where._replace(scratch=approval.plan.scratch)
+    return where._replace(scratch=plan.load(where.plan)[0].scratch)
+
+
+def _last(top: str) -> str:
+    try:
+        with open(paths.last_campaign(top), encoding="utf-8") as file:
+            return file.read().strip()
+    except FileNotFoundError:
+        return ""
+
+
+def remember(where: paths.Campaign) -> None:
+    """Make this campaign the one meant when CAMPAIGN is left out."""
+    if _last(where.repository) != where.name:
+        files.replace(paths.last_campaign(where.repository), f"{where.name}\n".encode())
+
+
+def open_approved(name: str = "") -> Campaign:
+    """Return the campaign for a verb that branches or launches.
+
+    Raises:
+        Refused: its plan is not approved, or its scratch directory belongs to another repository.
+    """
+    where = find(name)
+    campaign = Campaign(where, plan.approved(where))
+    check_marker(where)
+    remember(where)
+    return campaign
+
+
+def open_any(name: str = "") -> Campaign:
+    """Return the campaign for a verb that only looks; an approval that no longer binds is good enough.
+
+    Raises:
+        Refused: the plan was never approved, so there is nothing to look at.
+    """
+    where = find(name)
+    approval = plan.read_approval(where)
+    if approval is None:
+        raise Refused("campaign", f"{where.name!r} is planned but not approved", f"make approve CAMPAIGN={where.name}")
+    return Campaign(where, approval)
+
+
+def check_marker(where: paths.Campaign) -> bool:
+    """Return whether the campaign's scratch directory is there and ours.
+
+    Raises:
+        Refused: the same name is in use by another repository.
+    """
+    try:
+        with open(where.marker, encoding="utf-8") as file:
+            owner = file.readline().rstrip("\n")
+    except FileNotFoundError:
+        return False
+    if owner != where.repository:
+        raise Refused(
+            "CAMPAIGN", f"{where.name!r} on this scratch belongs to {owner}", "choose another name for this repository"
+        )
+    return True
+
+
+def make_root(where: paths.Campaign) -> None:
+    """Create the campaign's scratch directory with its marker; harmless when it is there."""
+    if check_marker(where):
+        return
+    os.makedirs(where.root, mode=0o700, exist_ok=True)
+    device = os.stat(where.root).st_dev
+    files.replace(where.marker, f"{where.repository}\n{where.name}\n{device}\n".encode())
+
+
+def unfinished(where: paths.Campaign) -> list[attempts.State]:
+    """Return the attempts without a row, oldest first."""
+    return attempts.every(where)

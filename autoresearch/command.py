@@ -1,0 +1,93 @@
+"""The command of a run: the plan's line as words, its placeholders replaced; never a shell."""
+
+from __future__ import annotations
+
+import os
+import re
+import shlex
+
+from autoresearch import knobs, paths
+from autoresearch.errors import Usage
+
+PLACEHOLDERS = ("recipe", "log_dir", "checkpoint_dir", "artifacts_dir", "overrides", "seed")
+_PLACE = re.compile(r"\{(" + "|".join(PLACEHOLDERS) + r")\}")
+
+
+def check(line: str) -> list[str]:
+    """Return the words of a CMD line.
+
+    Raises:
+        Usage: an open quote, no words, or `{overrides}` inside a longer word.
+    """
+    words = knobs.split("CMD", line)
+    if not words:
+        raise Usage("CMD", "it is empty", "CMD='python train.py --config {recipe} {overrides}'")
+    for word in words:
+        if "{overrides}" in word and word != "{overrides}":
+            raise Usage("CMD", f"{word!r}: {{overrides}} must be a word of its own", "put blanks around it")
+    return words
+
+
+def build(line: str, *, recipe: str, attempt: paths.Attempt, overrides: list[str], seed: int) -> list[str]:
+    """Return the argv of one run.
+
+    Args:
+        line: the plan's CMD.
+        recipe: path of the recipe relative to the tree.
+        attempt: directories that `{log_dir}` and others stand for.
+        overrides: words that take the place of `{overrides}`, else go to the end.
+        seed: a number that differs from one repeat to the next, for `{seed}`.
+    """
+    values = {
+        "recipe": recipe,
+        "log_dir": attempt.logs,
+        "checkpoint_dir": attempt.checkpoints,
+        "artifacts_dir": attempt.artifacts,
+        "seed": str(seed),
+    }
+    filled = [_fill(word, values) for word in overrides]
+    argv: list[str] = []
+    for word in knobs.split("CMD", line):
+        if word == "{overrides}":
+            argv += filled
+        else:
+            argv.append(_fill(word, values))
+    return argv if "{overrides}" in knobs.split("CMD", line) else argv + filled
+
+
+def _fill(word: str, values: dict[str, str]) -> str:
+    return _PLACE.sub(lambda match: values.get(match[1], match[0]), word)
+
+
+def has_seed(line: str, overrides: list[str]) -> bool:
+    """Return whether repeats differ in their seed."""
+    return "{seed}" in line or any("{seed}" in word for word in overrides)
+
+
+def show(argv: list[str]) -> str:
+    """Return the command as one line that a shell would split into the same words."""
+    return shlex.join(argv)
+
+
+def script(argv: list[str], tree: str, exports: dict[str, str]) -> str:
+    """Return a script that repeats the run by hand, without secrets; it lies beside the logs."""
+    lines = [
+        "#!/usr/bin/env bash",
+        "# The exact command of this run, to read or to repeat by hand; secrets not included.",
+    ]
+    lines += [f"export {key}={shlex.quote(value)}" for key, value in sorted(exports.items())]
+    return "\n".join([*lines, f"cd -- {shlex.quote(tree)} || exit", f"exec {shlex.join(argv)}", ""])
+
+
+def program(argv: list[str], tree: str, path: str) -> str | None:
+    """Return the program a command starts, None when it cannot be found.
+
+    Args:
+        argv: the command.
+        tree: what a relative path with a slash starts from.
+        path: the PATH of the run.
+    """
+    import shutil
+
+    name = os.path.join(tree, argv[0]) if "/" in argv[0] and not os.path.isabs(argv[0]) else argv[0]
+    return shutil.which(name, path=path)
