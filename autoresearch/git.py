@@ -230,7 +230,7 @@ def failure(argv: tuple[str, ...], done: Done) -> AutoresearchError:
 
 def foreign_owner(text: str) -> Refused:
     """Return the refusal for a repository of another user, naming that user where git named the path."""
-    found = re.search(r"repository at '([^'\n]*)'", text)
+    found = re.search(r"repository at '([^\n]*)'", text)
     path = found[1] if found else ""
     owner = owner_name(path) if path else ""
     who = f"sudo -u {owner} ..." if owner else "the owner's account"
