@@ -1,0 +1,111 @@
+"""Runs that prove nothing about an idea: too small to judge, touching what is protected, or a new seed only."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+
+from autoresearch.errors import Usage
+
+SMALL = 10  # a tenth of the baseline's steps or batch is where a run stops being a test of its idea
+
+
+def too_small(
+    steps: float | None,
+    baseline_steps: float | None,
+    *,
+    batch: float | None = None,
+    baseline_batch: float | None = None,
+) -> str:
+    """Return why a run is plainly too small to judge, or an empty text.
+
+    Args:
+        steps, baseline_steps: optimiser steps done by the run and by the baseline; None when unknown.
+        batch, baseline_batch: samples in one step, likewise.
+
+    Returns:
+        The reason for the smoke row. What is unknown is no ground. A run that stopped early because it
+        had reached its goal is not meant: the caller does not ask then.
+    """
+    for what, here, there in (("steps", steps, baseline_steps), ("batch size", batch, baseline_batch)):
+        if here is not None and there is not None and there > 0 and 0 <= here * SMALL < there:
+            return f"too small to judge: {what} {here:g} against the baseline's {there:g}"
+    return ""
+
+
+def protected_patterns(text: str) -> tuple[str, ...]:
+    """Read `PROTECT="eval/ data/*.jsonl"`: paths from the repository's top, separated by blanks.
+
+    A path means the file or everything below the directory. `*` and `?` stay within one part of a path,
+    `**` does not. Quotes keep a blank in a path.
+
+    Raises:
+        Usage: an absolute path, one that leaves the repository, or a quote that is not closed.
+    """
+    from shlex import split
+
+    try:
+        words = split(text)
+    except ValueError as error:
+        raise Usage("PROTECT", f"{text!r}: {error}", "close the quote") from None
+    found = []
+    for word in words:
+        parts = [part for part in word.split("/") if part not in ("", ".")]
+        if word.startswith("/") or ".." in parts or not parts:
+            raise Usage(
+                "PROTECT", f"{word!r} is not a path inside the repository", 'write it like PROTECT="eval/ data/"'
+            )
+        found.append("/".join(parts))
+    return tuple(found)
+
+
+def protected(changed: Iterable[str], patterns: Sequence[str]) -> list[str]:
+    """Return the changed paths that are protected, in the order given.
+
+    Args:
+        changed: paths from the repository's top, both names of a rename; a changed directory or link above
+            a protected path counts as well, for it takes the place of what is protected.
+        patterns: from `protected_patterns`.
+    """
+    shapes = [re.compile(_shape(pattern)) for pattern in patterns]
+    return [path for path in changed if any(shape.fullmatch(path) for shape in shapes) or _above(path, patterns)]
+
+
+def _above(path: str, patterns: Sequence[str]) -> bool:
+    return any(pattern.startswith(f"{path.rstrip('/')}/") for pattern in patterns)
+
+
+def _shape(pattern: str) -> str:
+    """Return the regular expression of a pattern and of everything below it."""
+    out, place = "", 0
+    while place < len(pattern):
+        for glob, meaning in (("**/", "(?:.*/)?"), ("**", ".*"), ("*", "[^/]*"), ("?", "[^/]")):
+            if pattern.startswith(glob, place):
+                out, place = out + meaning, place + len(glob)
+                break
+        else:
+            out, place = out + re.escape(pattern[place]), place + 1
+    return rf"(?s:{out}(?:/.*)?)"
+
+
+_SEED = re.compile(r"(?:.*[._-])?seeds?(?:\.[0-9]+|\[[0-9]+\])?", re.ASCII | re.IGNORECASE)
+
+
+def only_seed(overrides: Sequence[str] = (), changed_keys: Iterable[str] = (), other_changes: bool = False) -> bool:
+    """Return whether an experiment changes nothing but a random seed: a repeat in disguise.
+
+    Args:
+        overrides: the override words, `grpo.seed=1`, `+seed=2`, `--seed=3` or `--seed 3`.
+        changed_keys: dotted keys that differ between the parent's config and this one.
+        other_changes: anything else changed (code, data, a file that is no config).
+    """
+    if other_changes:
+        return False
+    keys = [*changed_keys]
+    words = iter(overrides)
+    for word in words:
+        key, given, _ = word.partition("=")
+        keys.append(key.lstrip("+~-"))
+        if word.startswith("--") and not given:
+            next(words, None)  # its value is the next word
+    return bool(keys) and all(_SEED.fullmatch(key) for key in keys)

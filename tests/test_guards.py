@@ -1,0 +1,153 @@
+"""Guards, protected paths, runs too small to judge, and changes of nothing but the seed."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from autoresearch import guards, plumbing
+from autoresearch.errors import Usage
+from autoresearch.guards import Guard
+
+
+@pytest.mark.parametrize(
+    ("text", "found"),
+    [
+        ("memory_gb <= 70, tokens_per_sec >= 1000", [("memory_gb", "<=", 70), ("tokens_per_sec", ">=", 1000)]),
+        ("memory_gb<70", [("memory_gb", "<", 70)]),
+        (
+            "timing/train/total_step_time < 2.5e1 and val:kl > -0.5",
+            [("timing/train/total_step_time", "<", 25), ("val:kl", ">", -0.5)],
+        ),
+        ("x >= 1, x <= 2", [("x", ">=", 1), ("x", "<=", 2)]),
+        ("ｍｅｍ ≦ ７０、x>1", [("mem", "<=", 70), ("x", ">", 1)]),
+        ("", []),
+        ("  ", []),
+    ],
+)
+def test_reads(text: str, found: list[tuple[str, str, float]]) -> None:
+    assert [tuple(guard) for guard in guards.parse(text)] == found
+
+
+@pytest.mark.parametrize(
+    ("text", "word"),
+    [
+        ("memory_gb", "not understood"),
+        ("memory_gb 70", "not understood"),
+        ("memory_gb <= 70 GB", "GB"),
+        ("memory_gb <= 70,", "not understood"),
+        ("memory_gb <= 70 or x > 1", "every guard must hold"),
+        ("memory_gb == 70", "not understood"),
+        ("memory_gb <= nan", "not understood"),
+        ("memory_gb <= 1e999", "not understood"),
+        ("memory_gb <= 70%", "not understood"),
+        ("x >= 3, x <= 2", "no x is both"),
+        ("x > 2, x <= 2", "no x is both"),
+        ("x <= $(id)", "not understood"),
+    ],
+)
+def test_refuses(text: str, word: str) -> None:
+    with pytest.raises(Usage) as caught:
+        guards.parse(text)
+    assert word in str(caught.value)
+
+
+def test_failures_name_what_was_found() -> None:
+    asked = guards.parse("memory_gb <= 70, tokens_per_sec >= 1000, kl < 1")
+    assert guards.names(asked) == ["memory_gb", "tokens_per_sec", "kl"]
+    values = {"memory_gb": 73.2, "tokens_per_sec": 1000.0, "kl": None}
+    assert guards.failures(asked, values) == ["memory_gb 73.2, not <= 70", "kl unknown, not < 1"]
+    assert guards.failures(asked, {**values, "memory_gb": 70.0, "kl": float("nan")}) == ["kl nan, not < 1"]
+
+
+@given(st.floats(allow_nan=True), st.sampled_from(guards.OPS), st.floats(-1e9, 1e9))
+def test_what_is_written_reads_back_and_holds_alike(value: float, op: str, bound: float) -> None:
+    bound = float(f"{bound:.12g}")
+    guard = Guard("x", op, bound)
+    assert guards.parse(str(guard)) == (guard,)
+    assert bool(guards.failures([guard], {"x": value})) == (not guard.holds(value))
+
+
+@given(st.text(max_size=40))
+def test_any_text_is_read_or_refused(text: str) -> None:
+    try:
+        guards.parse(text)
+    except Usage:
+        pass
+
+
+@pytest.mark.parametrize(
+    ("sizes", "small"),
+    [
+        ((9, 100), "steps 9 against the baseline's 100"),
+        ((10, 100), ""),
+        ((0, 100), "steps 0"),
+        ((None, 100), ""),
+        ((9, None), ""),
+        ((0, 0), ""),
+    ],
+)
+def test_too_few_steps(sizes: tuple[float | None, float | None], small: str) -> None:
+    reason = plumbing.too_small(*sizes)
+    assert small in reason
+    assert bool(reason) == bool(small)
+
+
+def test_too_small_a_batch() -> None:
+    assert "batch size 3" in plumbing.too_small(100, 100, batch=3, baseline_batch=64)
+    assert plumbing.too_small(100, 100, batch=8, baseline_batch=64) == ""
+
+
+@pytest.mark.parametrize(
+    ("protect", "path", "hit"),
+    [
+        ("eval/ data/", "eval/run.py", True),
+        ("eval/ data/", "eval", True),
+        ("eval/ data/", "data/a/b.jsonl", True),
+        ("eval/ data/", "evaluation/run.py", False),
+        ("eval/ data/", "src/eval/run.py", False),
+        ("eval", "eval/run.py", True),
+        ("./eval//x.py", "eval/x.py", True),
+        ("a/eval/", "a", True),
+        ("data/*.jsonl", "data/x.jsonl", True),
+        ("data/*.jsonl", "data/sub/x.jsonl", False),
+        ("**/*.jsonl", "data/sub/x.jsonl", True),
+        ("**/*.jsonl", "x.jsonl", True),
+        ("'my data/'", "my data/x", True),
+        ("data.x/", "dataXx/y", False),
+        ("", "anything", False),
+        ("eval/", "eval/new\nline", True),
+    ],
+)
+def test_protected(protect: str, path: str, hit: bool) -> None:
+    patterns = plumbing.protected_patterns(protect)
+    assert plumbing.protected(["other.py", path], patterns) == ([path] if hit else [])
+
+
+@pytest.mark.parametrize("text", ["/etc", "../x", "eval/../../x", ".", "'open", "/"])
+def test_patterns_outside_the_repository_are_refused(text: str) -> None:
+    with pytest.raises(Usage):
+        plumbing.protected_patterns(text)
+
+
+@pytest.mark.parametrize(
+    ("words", "keys", "other", "only"),
+    [
+        (["grpo.seed=1"], [], False, True),
+        (["+seed=3", "++data.shuffle_seed=4"], [], False, True),
+        (["--seed=3"], [], False, True),
+        (["--seed", "3"], [], False, True),
+        (["--seed", "3", "lr=1"], [], False, False),
+        (["grpo.seed=1", "lr=1e-4"], [], False, False),
+        (["seeded=1"], [], False, False),
+        (["seed.policy=x"], [], False, False),
+        ([], ["grpo.seed"], False, True),
+        ([], ["grpo.seed", "grpo.lr"], False, False),
+        ([], ["eval.seeds.0"], False, True),
+        (["seed=1"], [], True, False),
+        ([], [], False, False),
+    ],
+)
+def test_only_the_seed(words: list[str], keys: list[str], other: bool, only: bool) -> None:
+    assert plumbing.only_seed(words, keys, other) is only
