@@ -1,0 +1,3 @@
+#!/bin/bash
+SCRIPT_DIR=$(cd -- "$(dirname -- "${BASH_SOURCE[0]}")" && pwd)
+bash "$SCRIPT_DIR/$BASE_RECIPE.sh" "$@"
