@@ -1,8 +1,18 @@
-"""The authoritative number of a run: one module a metric source behind one small protocol."""
+"""The authoritative number of a run: one module a metric source behind one small protocol.
+
+`read` gives the number that a verdict rests on, `series` its curve, `explain` reads any file outside a campaign.
+A source is a module with a `find` that returns what it holds (`aggregate.Found`); it is imported when it is used.
+"""
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
+
+if TYPE_CHECKING:
+    from autoresearch.metrics.aggregate import Found
+
+SOURCES = ("log", "tensorboard", "jsonl", "json", "csv", "wandb", "mlflow", "checkpoint", "command")
+WHOLE = 8 << 20  # bytes of a log up to which `read` looks at every value by default
 
 
 class Spec(NamedTuple):
@@ -14,7 +24,7 @@ class Spec(NamedTuple):
     metric: str
     direction: str  # max or min
     at: str = "last"  # last, best, min, max, mean:N, median:N, step:N
-    options: tuple[str, ...] = ()  # declared readings of text: `percent`, `thousands`
+    options: tuple[str, ...] = ()  # declared readings of text: percent, fraction, thousands, unit:NAME
 
 
 class Where(NamedTuple):
@@ -43,6 +53,189 @@ class Reading(NamedTuple):
     text: str  # exact and short, as the ledger writes it; empty without a value
     step: int | None = None
     best: float | None = None
-    n_values: int = 0  # how many values the source held
+    n_values: int = 0  # how many values the source held; 0 when only the last one was looked for
     source: str = ""  # how it was found, e.g. `console run.log:412`, `tensorboard validation/accuracy`
     reason: str = ""  # e.g. `diverged: nan at step 12`, `no value of "val_bpb" in run.log`
+
+
+def split(metric: str) -> tuple[str, str]:
+    """(source, rest) of a METRIC; the source is empty for a bare name (also for NeMo-RL's `val:accuracy`)."""
+    source, colon, rest = metric.partition(":")
+    return (source, rest) if colon and source in SOURCES else ("", metric)
+
+
+def parse_spec(metric: str, direction: str, at: str = "last", options: tuple[str, ...] = ()) -> Spec:
+    """Check METRIC, DIRECTION, METRIC_AT and the declared readings, before anything is spent on a run.
+
+    Raises:
+        Usage: naming what is not understood: an unknown form, a bad expression, a missing key.
+    """
+    from autoresearch.errors import Usage
+    from autoresearch.metrics import aggregate, numbers
+    from autoresearch.metrics import direction as directions
+
+    directions.check(direction)
+    aggregate.parse_at(at)
+    numbers.check_options(options)
+    source, rest = split(metric)
+    if not rest.strip() or "\n" in metric or "\0" in metric:
+        raise Usage("METRIC", f"{metric!r} names nothing", "write a name, or SOURCE:REST as in log:val_bpb")
+    if source in ("jsonl", "json", "csv"):
+        from autoresearch.metrics import rows
+
+        rows.split(source, rest)
+    elif source == "command":
+        from autoresearch.metrics import command
+
+        command.words(rest)
+    elif source == "log" and rest.startswith("/"):
+        from autoresearch.metrics import pattern
+
+        pattern.parse(rest)
+    return Spec(metric, direction, at, tuple(options))
+
+
+def name_of(metric: str) -> str:
+    """The short name that the ledger's `metric_name` carries: `val_bpb` of `log:val_bpb`, the key of a file source."""
+    source, rest = split(metric)
+    if source in ("jsonl", "json", "csv"):
+        from autoresearch.metrics import rows
+
+        return rows.split(source, rest)[1]
+    return rest if source and source != "command" and not rest.startswith("/") else metric
+
+
+def read(spec: Spec, where: Where, *, whole: bool | None = None) -> Reading:
+    """Read the authoritative metric of one attempt.
+
+    Args:
+        spec: what to read.
+        where: where the attempt left its traces.
+        whole: look at every value (needed for `best` and `n_values`); False: only as far as METRIC_AT needs; None:
+            True for logs up to 8 MiB, and always where METRIC_AT needs it.
+
+    Returns:
+        The reading; without a valid number `value` is None and `reason` says why. It does not raise for anything
+        that a file holds; a `spec` that `parse_spec` would refuse raises Usage.
+    """
+    from autoresearch.metrics import aggregate
+
+    found = locate(spec, where, _whole(spec, where, whole))
+    return aggregate.reading(name_of(spec.metric), found, spec.at, spec.direction)
+
+
+def _whole(spec: Spec, where: Where, whole: bool | None) -> bool:
+    import os
+
+    if spec.at != "last" or whole:
+        return True
+    if whole is False:
+        return False
+    try:
+        return os.stat(where.log).st_size <= WHOLE
+    except OSError:
+        return True
+
+
+def series(spec: Spec, where: Where) -> list[Point]:
+    """The whole curve of the metric, in the order written; nan and infinite values are in it."""
+    from autoresearch.metrics.aggregate import NO_STEP
+
+    found = locate(spec, where, True)
+    if not found.steps:
+        return [Point(None, value) for value in found.values]
+    steps = (None if step == NO_STEP else step for step in found.steps)
+    return list(map(Point, steps, found.values))
+
+
+def locate(spec: Spec, where: Where, whole: bool) -> Found:
+    """What the source of a spec holds; the modules are imported here, each only when it is asked for."""
+    source, rest = split(spec.metric)
+    if not source:
+        from autoresearch.metrics import lookup
+
+        return lookup.find(spec.metric, where, spec.options, whole=whole)
+    if source == "log":
+        return _log(rest, spec, where, whole)
+    if source in ("jsonl", "json", "csv"):
+        from autoresearch.metrics import rows
+
+        return rows.find(source, rest, where)
+    if source == "tensorboard":
+        from autoresearch.metrics import tensorboard
+
+        return tensorboard.find(rest, where)
+    if source == "wandb":
+        from autoresearch.metrics import wandb
+
+        return wandb.find(rest, where)
+    if source == "mlflow":
+        from autoresearch.metrics import mlflow
+
+        return mlflow.find(rest, where)
+    if source == "checkpoint":
+        from autoresearch.metrics import checkpoint
+
+        return checkpoint.find(rest, where)
+    from autoresearch.metrics import command
+
+    return command.find(rest, where)
+
+
+def _log(rest: str, spec: Spec, where: Where, whole: bool) -> Found:
+    from autoresearch.metrics import lookup
+
+    if not rest.startswith("/"):
+        return lookup.console(rest, where, spec.options, whole=whole)
+    from autoresearch.metrics import aggregate, files, pattern
+
+    if not files.fresh(where.log, where.started_at):
+        import os
+
+        trouble = files.stale(where.log) if os.path.exists(where.log) else f"no log at {where.log}"
+        return aggregate.Found("console", trouble=trouble)
+    return pattern.find(rest, where.log, spec.options, whole=whole)
+
+
+def explain(
+    log: str, metric: str, at: str = "last", options: tuple[str, ...] = (), *, direction: str = "max"
+) -> Reading:
+    """Read a metric from any file outside a campaign: the way to try a METRIC. `source` says file, line and kind.
+
+    Args:
+        log: a console log, an event file, a `.jsonl`, `.json`, `.csv` or `.wandb` file, or a directory of a run.
+        metric: a METRIC; with a bare name the kind of file is seen from its name.
+        at: METRIC_AT.
+        options: declared readings of text.
+        direction: for `at=best` and `Reading.best`.
+
+    Raises:
+        Usage: for a metric that is not understood or a file that is not there.
+    """
+    from autoresearch.metrics import try_out
+
+    return try_out.explain(log, parse_spec(metric, direction, at, options))
+
+
+def tail_hint(where: Where, n: int = 12, *, width: int = 200) -> str:
+    """The last `n` lines of the run's log, safe to print: control characters and colours removed, lines cut.
+
+    Empty when there is no log. Meant for the message of an empty extraction.
+    """
+    from autoresearch.metrics import try_out
+
+    return try_out.tail(where.log, n, width)
+
+
+def peak_gpu_memory(where: Where) -> float | None:
+    """See `signals.peak_gpu_memory`: the most memory of any one GPU in GiB, or None."""
+    from autoresearch.metrics import signals
+
+    return signals.peak_gpu_memory(where)
+
+
+def signals_of(where: Where) -> dict[str, float]:
+    """See `signals.signals`: side signals by name, the last value of each."""
+    from autoresearch.metrics import signals
+
+    return signals.signals(where)

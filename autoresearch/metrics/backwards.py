@@ -1,0 +1,139 @@
+"""Searching big files from either end in constant memory.
+
+A file is read in pieces of 1 MiB with `pread`: a mapping would count every page that was looked at as memory of this
+process, and `mmap.rfind` compares byte by byte where `bytes.rfind` skips. Nothing here knows of lines, so that one
+endless line costs what any other text costs; callers look at a bounded stretch around a hit.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Callable, Iterator
+from types import TracebackType
+from typing import TypeVar
+
+PIECE = 1 << 20
+FIRST = 1 << 16
+BEFORE = 512  # bytes of context that a hit has in front of it, where the file has them
+AFTER = 2048  # and behind it
+COUNTED = 64 << 20  # up to here a place is named by its line, beyond by its byte
+_T = TypeVar("_T")
+
+
+class Log:
+    """An open file of known size; what is appended later is not looked at. Use it in a `with`."""
+
+    def __init__(self, path: str) -> None:
+        """Open `path`; raises OSError when that is not possible."""
+        self.path = path
+        # A pipe left in place of a log must not block us.
+        self._fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
+        self.size = os.fstat(self._fd).st_size
+
+    def __enter__(self) -> Log:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, value: BaseException | None, at: TracebackType | None) -> None:
+        os.close(self._fd)
+
+    def read(self, low: int, high: int) -> bytes:
+        """The bytes from `low` to before `high`, fewer where the file has shrunk."""
+        low, high = max(low, 0), min(high, self.size)
+        if high <= low:
+            return b""
+        data = os.pread(self._fd, high - low, low)
+        while len(data) < high - low:
+            more = os.pread(self._fd, high - low - len(data), low + len(data))
+            if not more:
+                break
+            data += more
+        return data
+
+
+Judge = Callable[[bytes, int, int], _T | None]  # (bytes around, index of the hit in them, offset of these bytes)
+
+
+def pieces(log: Log, low: int, high: int, *, backward: bool = False) -> Iterator[tuple[bytes, int, int, int]]:
+    """Cut `[low, high)` into pieces: yields (bytes with context, their offset, first and last+1 index that count).
+
+    Backward the pieces begin small: what is looked for is mostly near.
+    """
+    size = FIRST if backward else PIECE
+    while low < high:
+        start, end = (max(low, high - size), high) if backward else (low, min(low + size, high))
+        base = max(start - BEFORE, 0)
+        yield log.read(base, end + AFTER), base, start - base, end - base
+        if backward:
+            high, size = start, min(size * 2, PIECE)
+        else:
+            low = end
+
+
+def last_hit(log: Log, needle: bytes, judge: Judge[_T], low: int = 0, high: int | None = None) -> _T | None:
+    """Walk over the hits of `needle` from the end until `judge` gives something; that, or None.
+
+    Hits that are a part of a longer word are left out in C where there are many of them.
+    """
+    for data, base, first, end in pieces(log, low, log.size if high is None else high, backward=True):
+        found = data.rfind(needle, first, min(end + len(needle) - 1, len(data)))
+        if found < 0:
+            continue
+        for hit in _hits(data, needle, first, end):
+            result = judge(data, hit, base)
+            if result is not None:
+                return result
+    return None
+
+
+def _hits(data: bytes, needle: bytes, first: int, end: int) -> Iterator[int]:
+    if data.count(needle, first, end) > 200 and needle[:1].isalnum():
+        word = re.compile(rb"(?<![\w./@\\-])" + re.escape(needle) + rb"(?![\w./@-])")
+        stop = min(end + len(needle), len(data))
+        yield from reversed([match.start() for match in word.finditer(data, first, stop) if match.start() < end])
+        return
+    stop = min(end + len(needle) - 1, len(data))
+    while (hit := data.rfind(needle, first, stop)) >= 0:
+        yield hit
+        stop = hit + len(needle) - 1
+
+
+def find(log: Log, needle: bytes, low: int = 0, high: int | None = None) -> int:
+    """Offset of the first `needle` in `[low, high)`, or -1."""
+    for data, base, first, end in pieces(log, low, log.size if high is None else high):
+        hit = data.find(needle, first, min(end + len(needle) - 1, len(data)))
+        if hit >= 0:
+            return base + hit
+    return -1
+
+
+def rfind(log: Log, needle: bytes, low: int = 0, high: int | None = None) -> int:
+    """Offset of the last `needle` that starts in `[low, high)`, or -1."""
+    for data, base, first, end in pieces(log, low, log.size if high is None else high, backward=True):
+        hit = data.rfind(needle, first, min(end + len(needle) - 1, len(data)))
+        if hit >= 0:
+            return base + hit
+    return -1
+
+
+def line_start(data: bytes, index: int) -> int:
+    """Where the line (ended by `\\n`, `\\r` or both) around `index` begins in `data`."""
+    return max(data.rfind(b"\n", 0, index), data.rfind(b"\r", 0, index)) + 1
+
+
+def line_end(data: bytes, index: int) -> int:
+    """Where the line around `index` ends in `data`, without its end mark."""
+    ends = [end for end in (data.find(b"\n", index), data.find(b"\r", index)) if end >= 0]
+    return min(ends, default=len(data))
+
+
+def place(path: str, offset: int) -> str:
+    """`:412` for a hit in line 412, counted by newlines; `@BYTE` where counting would cost more than it says."""
+    if offset > COUNTED:
+        return f"@{offset}"
+    try:
+        with Log(path) as log:
+            lines = sum(log.read(low, min(low + PIECE, offset)).count(b"\n") for low in range(0, offset, PIECE))
+    except OSError:
+        return f"@{offset}"
+    return f":{lines + 1}"

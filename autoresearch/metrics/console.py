@@ -1,0 +1,261 @@
+"""A metric by its name in anybody's console log.
+
+The name is found literally, then judged by what stands in front of it (`best_val_bpb` and `train loss` are other
+metrics than `val_bpb` and `loss`) and behind it (a separator, perhaps brackets or a type, one number, an end).
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from array import array
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from autoresearch.metrics import backwards, numbers
+from autoresearch.metrics.aggregate import NO_STEP, Found
+
+ANSI = rb"\x1b(?:\[[0-?]{0,24}[ -/]{0,4}[@-~]|\][^\x07\x1b\r\n]{0,500}(?:\x07|\x1b\\)|[()][0-9A-B])"
+_GAP = rb"(?>(?:[ \t]|\xc2\xa0|" + ANSI + rb"){0,80})"
+_SEP = rb":=|==|=>|->|[:=|]|\xe2\x94[\x82\x83\x86]|\xe2\x95\x91|\xe2\x86\x92|\.{2,80}"
+_OPEN = rb"(?:[\[({\"'`]|(?:(?:torch|np|numpy|jnp|tf)\.)?(?:tensor|[aA]rray|Tensor|float[0-9_]{0,3}|bfloat16)\()"
+_BEHIND = re.compile(
+    rb"(?P<quote>(?:\\?[\"'`]|\xe2\x80\x9d)?)(?P<gap>"
+    + _GAP
+    + rb")(?P<sep>(?:"
+    + _SEP
+    + rb")?)(?P<gap2>"
+    + _GAP
+    + rb")"
+    rb"(?P<open>" + _OPEN + rb"{0,4})" + _GAP + rb"(?:(?P<value>" + numbers.NUMBER.encode() + rb"|"
+    rb"" + numbers.NONFINITE.encode() + rb"))"
+)
+_ANSI = re.compile(ANSI)
+ANSI_TEXT = re.compile(ANSI.decode("ascii"))
+_WORD_BEFORE = re.compile(r"(?:^|[\s(\[{|│┃,;:])([^\W\d_][\w./-]*) $")
+_LOGGER = re.compile(r"(?:^|[\s\]])(?:DEBUG|INFO|WARN|WARNING|ERROR|CRITICAL):[\w.]{0,80}:$")
+_COUNTED = re.compile(r"(?:epoch|step|iter|iteration|rank|batch)_?\d+", re.IGNORECASE)
+# Words that may stand in front of a metric without being a part of its name.
+_PLAIN_WORDS = frozenset(
+    re.findall(
+        r"\S+",
+        "debug info warn warning error critical nan inf none null true false n/a and with has had is the at of got now "
+        "current final finally reached achieved gives gave yields reports",
+    )
+)
+_STEP = re.compile(
+    rb"(?i)(?<![\w/.-])(?:(?:global|total|train|training)[_ ])?(?:steps?|iterations?|iter|epoch)"
+    rb"[\"']?[ \t]{0,8}[:=#]?[ \t]{0,8}"
+    rb"([0-9]{1,15})(?![0-9.]*[eE.%][0-9])"
+)
+_EPOCH = re.compile(rb"(?i)epoch")
+
+
+class Hit(NamedTuple):
+    """A judged occurrence: a value, or the fault that forbids to take it."""
+
+    value: float | None
+    text: str
+    fault: str
+    at: int  # offset of the name in the file
+    step: int | None
+
+
+class Judge:
+    """Judges occurrences of one name; collects the longer names that it was a part of, for the message."""
+
+    def __init__(self, name: str, options: tuple[str, ...]) -> None:
+        self.name, self.needle, self.options = name, name.encode("utf-8", "surrogateescape"), options
+        self.others: dict[str, None] = {}
+
+    def __call__(self, data: bytes, hit: int, base: int) -> Hit | None:
+        """A `Hit`, or None when this occurrence says nothing about the metric."""
+        end = hit + len(self.needle)
+        if not self._starts_here(data, hit):
+            return None
+        match = _BEHIND.match(data, end)
+        if match is None:
+            self._note_longer(data, hit, end)
+            return None
+        separator = match.group("sep")
+        loose = not separator
+        if loose and not (match.group("gap") or match.group("gap2")) and not match.group("open"):
+            return None
+        text = match.group("value").decode("ascii")
+        after = visible(data[match.end() : match.end() + 200])[:48]
+        if loose and after.lstrip(" \"'")[:1] in (":", "=") and after.strip():
+            return None  # `acc 5: 0.8`: the number belongs to a longer name
+        parsed = numbers.follow(text, after, self.options)
+        fault = parsed.fault or _several(match.group("open"), separator, after)
+        return Hit(None if fault else parsed.value, parsed.text, fault, base + hit, step_near(data, hit, end))
+
+    def _starts_here(self, data: bytes, hit: int) -> bool:
+        low = max(backwards.line_start(data[max(0, hit - 300) : hit], 300), 0) + max(0, hit - 300)
+        before = visible(data[low:hit])
+        if not before:
+            return True
+        last = before[-1]
+        if last.isalnum() or last in "_./-@\\":
+            self._note(re.split(r"[\s\"'(|=,;]", before)[-1] + self.name)
+            return False
+        if last == ":":
+            glued = before[-2:-1].isalnum() and not _LOGGER.search(before)
+            if glued:
+                self._note(before.split()[-1] + self.name)
+            return not glued
+        word = _WORD_BEFORE.search(before)
+        if word is None or word.group(1).lower() in _PLAIN_WORDS or _COUNTED.fullmatch(word.group(1)):
+            return True
+        self._note(f"{word.group(1)} {self.name}")
+        return False
+
+    def _note_longer(self, data: bytes, hit: int, end: int) -> None:
+        rest = re.match(rb"[\w./@-]{1,40}", data[end : end + 40])
+        if rest:
+            self._note(self.name + rest.group().decode("ascii", "replace"))
+
+    def _note(self, other: str) -> None:
+        if len(self.others) < 5 and len(other) < 80:
+            self.others[other] = None
+
+
+def visible(data: bytes) -> str:
+    """One line's text without ANSI sequences, up to its end."""
+    end = backwards.line_end(data, 0)
+    return (
+        _ANSI.sub(b"", data[:end]).decode("utf-8", "replace")
+        if b"\x1b" in data
+        else data[:end].decode("utf-8", "replace")
+    )
+
+
+_NEXT_CELL = re.compile(rf"\s*[|│┃┆║]\s*({numbers.NUMBER})\s*[|│┃┆║]", re.ASCII)
+_NEXT_ITEM = re.compile(rf"\s*[,;\s]\s*{numbers.NUMBER}", re.ASCII)
+
+
+def _several(opened: bytes, separator: bytes, after: str) -> str:
+    if separator[-1:] in (b"|", b"\x82", b"\x83", b"\x86", b"\x91") and _NEXT_CELL.match(after):
+        return "several numbers: its table row has more than one value; use log:/REGEX/ to choose"
+    if opened.strip(b"\"'`") and _NEXT_ITEM.match(after):
+        return "several numbers: a list or an array, not one number; use log:/REGEX/ to choose"
+    return ""
+
+
+def step_near(data: bytes, hit: int, end: int) -> int | None:
+    """The step (or else the epoch) that the line of a hit names; None without one."""
+    low = max(0, hit - backwards.BEFORE)
+    low += backwards.line_start(data[low:hit], hit - low)
+    high = min(backwards.line_end(data, end), end + 400)
+    epoch = None
+    matches = [*reversed(list(_STEP.finditer(data, low, hit))), *_STEP.finditer(data, end, high)]
+    for match in matches:
+        if not _EPOCH.match(match.group()):
+            return int(match.group(1))
+        epoch = int(match.group(1)) if epoch is None else epoch
+    return epoch
+
+
+def find(name: str, path: str, options: tuple[str, ...] = (), *, whole: bool = True) -> Found:
+    """The values of the metric `name` in the console log `path`.
+
+    Args:
+        name: as the log prints it.
+        path: the log.
+        options: declared readings, see `numbers.check_options`.
+        whole: read the whole file (all values, `best`); else only the last value is looked for, from the end.
+    """
+    source = f"console {os.path.basename(path)}"
+    judge = Judge(name, options)
+    try:
+        with backwards.Log(path) as log:
+            found = _all(log, judge, source) if whole else _last(log, judge, source)
+            if found.values or found.faults:
+                return found
+            from autoresearch.metrics import tables
+
+            found = tables.find(log, judge, source)
+    except OSError as error:
+        return Found(source, trouble=f"cannot read {path}: {error.strerror}")
+    if found.values or found.faults:
+        return found
+    others = ", ".join(f'"{other}"' for other in judge.others)
+    hint = f"; there is {others}" if others else ""
+    empty = " (the log is empty)" if not os.path.getsize(path) else ""
+    return Found(source, trouble=f'no value of "{name}" in {os.path.basename(path)}{empty}{hint}')
+
+
+def _last(log: backwards.Log, judge: Judge, source: str) -> Found:
+    hit = backwards.last_hit(log, judge.needle, judge)
+    if hit is None:
+        return Found(source)
+    if hit.value is None:
+        return Found(source, faults=((0, hit.fault),), complete=False)
+    place = (hit.at, hit.text)
+    return Found(source, [hit.value], [hit.step], lambda _: place, log.path, complete=False)
+
+
+class Gather:
+    """Columns of values and steps; where a value stands is found again by looking at its piece of the file."""
+
+    def __init__(self) -> None:
+        self.values, self.steps = array("d"), array("q")
+        self.faults: list[tuple[int, str]] = []
+        self.spans: list[tuple[int, int, int]] = []  # (values before this piece, its first and end offset)
+
+    def add(self, hit: Hit) -> None:
+        """Take one judged occurrence."""
+        if hit.value is None:
+            # The first ones and the last say enough; a log of malformed lines must not fill the memory.
+            del self.faults[3:]
+            self.faults.append((len(self.values), hit.fault))
+            return
+        self.values.append(hit.value)
+        self.steps.append(NO_STEP if hit.step is None else hit.step)
+
+
+def _all(log: backwards.Log, judge: Judge, source: str) -> Found:
+    from autoresearch.metrics import template
+
+    gather, shape = Gather(), None
+    needle = judge.needle
+    for data, base, first, end in backwards.pieces(log, 0, log.size):
+        stop = min(end + len(needle) - 1, len(data))
+        hit = data.find(needle, first, stop)
+        if hit < 0:
+            continue
+        gather.spans.append((len(gather.values), base + first, base + end))
+        if not judge.options and data.count(needle, first, stop) > 40:
+            shape = shape or template.learn(data, needle, hit)
+            if shape is not None and template.take(shape, data, first, stop, gather):
+                continue
+            shape = None
+        for judged in _judged(judge, data, base, first, stop):
+            gather.add(judged)
+
+    def locate(index: int) -> tuple[int, str]:
+        return _relocate(judge, log.path, gather.spans, index)
+
+    faults = tuple(gather.faults)
+    return Found(source, gather.values, gather.steps, locate, log.path, faults=faults)
+
+
+def _judged(judge: Judge, data: bytes, base: int, first: int, stop: int) -> Iterator[Hit]:
+    hit = data.find(judge.needle, first, stop)
+    while hit >= 0:
+        judged = judge(data, hit, base)
+        if judged is not None:
+            yield judged
+        hit = data.find(judge.needle, hit + len(judge.needle), stop)
+
+
+def _relocate(judge: Judge, path: str, spans: list[tuple[int, int, int]], index: int) -> tuple[int, str]:
+    before, first, end = next(span for span in reversed(spans) if span[0] <= index)
+    base = max(first - backwards.BEFORE, 0)
+    with backwards.Log(path) as log:
+        data = log.read(base, end + backwards.AFTER)
+    stop = min(end - base + len(judge.needle) - 1, len(data))
+    hits = (hit for hit in _judged(judge, data, base, first - base, stop) if hit.value is not None)
+    for place, hit in enumerate(hits, before):
+        if place == index:
+            return hit.at, hit.text
+    return first, ""  # the file has changed since

@@ -1,0 +1,260 @@
+"""Scalars from TensorBoard event files, by an own reader of the format.
+
+A file is a chain of records: length (8 bytes, little endian), its checksum (4), an Event message, its checksum (4).
+An Event has wall_time (field 1, double), step (2, varint) and a Summary (5) of Values: tag (1), simple_value (2,
+float) or tensor (8). The checksums are not verified: the length chain and the message must fit instead. A record cut
+short ends its file: it is still being written, or its writer was killed.
+"""
+
+from __future__ import annotations
+
+import struct
+from array import array
+from collections.abc import Callable, Iterator
+from typing import Any, NamedTuple
+
+from autoresearch.metrics import Where, files
+from autoresearch.metrics.aggregate import Found
+
+PATTERNS = ("*tfevents*",)
+PIECE = 8 << 20
+_LENGTH = struct.Struct("<Q").unpack_from
+_NUMBERS = {1: ("<f", 4), 2: ("<d", 8), 3: ("<i", 4), 9: ("<q", 8)}  # DataType -> format of tensor_content
+_MAX_RECORD = 1 << 30
+
+
+class Series(NamedTuple):
+    """One tag's curve in the order written; `single` when every value came from single precision."""
+
+    steps: array[int]
+    values: array[float]
+    single: bool
+
+
+class Malformed(ValueError):
+    """A message that is not protobuf."""
+
+
+def varint(data: bytes, at: int) -> tuple[int, int]:
+    """A protobuf varint at `at`: (value, index behind it); IndexError or Malformed when it is cut or endless."""
+    result = shift = 0
+    while True:
+        byte = data[at]
+        at += 1
+        result |= (byte & 0x7F) << shift
+        if byte < 0x80:
+            return result & 0xFFFFFFFFFFFFFFFF, at
+        shift += 7
+        if shift > 63:
+            raise Malformed("varint")
+
+
+def fields(data: bytes, low: int, high: int) -> Iterator[tuple[int, int, int, int]]:
+    """The fields of a protobuf message in `[low, high)`.
+
+    Yields:
+        (number, wire type, value or start, end): the value itself for varints, else where its bytes begin and end.
+
+    Raises:
+        Malformed: when a field does not fit.
+    """
+    while low < high:
+        key, low = varint(data, low)
+        kind = key & 7
+        if kind == 0:
+            value, low = varint(data, low)
+            yield key >> 3, kind, value, low
+            continue
+        if kind == 2:
+            size, low = varint(data, low)
+        elif kind in (1, 5):
+            size = 8 if kind == 1 else 4
+        else:
+            raise Malformed(f"wire type {kind}")
+        if low + size > high:
+            raise Malformed("length")
+        yield key >> 3, kind, low, low + size
+        low += size
+
+
+def signed(value: int) -> int:
+    """A varint as int64."""
+    return value - (1 << 64) if value >> 63 else value
+
+
+def records(path: str) -> Iterator[tuple[bytes, int, int]]:
+    """The records of an event file: (bytes, start, end), in pieces so that a big file costs little memory."""
+    with open(path, "rb", buffering=0) as file:
+        data, at = b"", 0
+        while True:
+            size = len(data)
+            while at + 12 <= size:
+                length = _LENGTH(data, at)[0]
+                end = at + 16 + length
+                if end > size:
+                    break
+                yield data, at + 12, end - 4
+                at = end
+            missing = _LENGTH(data, at)[0] + 16 if at + 12 <= size else 0
+            if missing > _MAX_RECORD:
+                return
+            more = file.read(max(PIECE, missing))
+            if not more:
+                return
+            data, at = data[at:] + more, 0
+
+
+def _tensor(data: bytes, low: int, high: int) -> tuple[float, bool] | None:
+    """A tensor of one number: (value, whether it is single precision)."""
+    kind, value = 0, None
+    for number, wire, start, end in fields(data, low, high):
+        if number == 1 and wire == 0:
+            kind = start
+        elif number == 4 and wire == 2 and kind in _NUMBERS and end - start == _NUMBERS[kind][1]:
+            value = struct.unpack_from(_NUMBERS[kind][0], data, start)[0]
+        elif number == 5 and end - start == 4:
+            value = struct.unpack_from("<f", data, start)[0]
+        elif number == 6 and end - start == 8:
+            value = struct.unpack_from("<d", data, start)[0]
+        elif number in (7, 10):
+            value = signed(start if wire == 0 else varint(data, start)[0])
+    return None if value is None else (float(value), kind in (0, 1))
+
+
+def event(data: bytes, low: int, high: int) -> Iterator[tuple[bytes, int, float, bool]]:
+    """The scalars of one Event: (tag, step, value, single precision)."""
+    step, summaries = 0, []
+    for number, wire, start, end in fields(data, low, high):
+        if number == 2 and wire == 0:
+            step = signed(start)
+        elif number == 5 and wire == 2:
+            summaries.append((start, end))
+    for summary in summaries:
+        for number, wire, start, end in fields(data, *summary):
+            if number != 1 or wire != 2:
+                continue
+            tag, scalar = b"", None
+            for inner, kind, at, stop in fields(data, start, end):
+                if inner == 1 and kind == 2:
+                    tag = data[at:stop]
+                elif inner == 2 and kind == 5:
+                    scalar = (struct.unpack_from("<f", data, at)[0], True)
+                elif inner == 8 and kind == 2:
+                    scalar = _tensor(data, at, stop)
+            if scalar is not None:
+                yield tag, step, scalar[0], scalar[1]
+
+
+def read(path: str, tag: str) -> Series:
+    """One tag's curve in one event file; what is malformed is left out, a cut end ends it. Raises OSError."""
+    wanted = tag.encode("utf-8", "surrogateescape")
+    steps, values, single = array("q"), array("d"), True
+    length, layout = -1, _NO_LAYOUT
+    unpack, frame, middle, tail = layout
+    for data, low, high in records(path):
+        # Most records of a tag have the layout of the one before: one unpack instead of a walk through the message.
+        if high - low == length:
+            lead, mark, raw, between, value, rest = unpack(data, low)
+            packed = int.from_bytes(raw, "little")
+            if between == middle and rest == tail and lead == 9 and mark == 16 and packed & 0x80808080 == frame:
+                # Seven bits of each byte, the continuation bits taken out.
+                steps.append(packed & 127 | packed >> 1 & 0x3F80 | packed >> 2 & 0x1FC000 | packed >> 3 & 0xFE00000)
+                values.append(value)
+                continue
+        if data.find(wanted, low, high) < 0:
+            continue
+        try:
+            found = [row for row in event(data, low, high) if row[0] == wanted]
+        except (Malformed, IndexError, struct.error):
+            continue
+        for _, number, scalar, narrow in found:
+            steps.append(number)
+            values.append(scalar)
+            single = single and narrow
+        if len(found) == 1 and (learned := _layout(data, low, high)) is not None:
+            length = high - low
+            unpack, frame, middle, tail = learned
+    return Series(steps, values, single)
+
+
+_Layout = tuple[Callable[[bytes, int], tuple[Any, ...]], int, bytes, bytes]
+_NO_LAYOUT: _Layout = (struct.Struct("").unpack_from, 0, b"", b"")
+
+
+def _layout(data: bytes, low: int, high: int) -> _Layout | None:
+    """The layout of a record `wall_time step{1..4 bytes} Summary{Value{tag simple_value}}`, else None."""
+    outer = list(fields(data, low, high))
+    if [(number, wire) for number, wire, _, _ in outer] != [(1, 1), (2, 0), (5, 2)] or outer[0][2] != low + 1:
+        return None
+    step, width = low + 10, outer[1][3] - (low + 10)
+    inner = list(fields(data, outer[2][2], outer[2][3]))
+    if width > 4 or len(inner) != 1 or inner[0][:2] != (1, 2):
+        return None
+    scalars = [start for number, wire, start, _ in fields(data, inner[0][2], inner[0][3]) if (number, wire) == (2, 5)]
+    if len(scalars) != 1 or any(field[0] == 8 for field in fields(data, inner[0][2], inner[0][3])):
+        return None
+    begin, end = step + width, scalars[0]
+    unpack = struct.Struct(f"<B8xB{width}s{end - begin}sf{high - end - 4}s").unpack_from
+    frame = int.from_bytes(b"\x80" * (width - 1) + b"\0", "little")
+    return unpack, frame, data[begin:end], data[end + 4 : high]
+
+
+def tags(path: str, limit: int = 200) -> dict[str, None]:
+    """The scalar tags of an event file, in order of appearance, `limit` at most."""
+    seen: dict[bytes, None] = {}
+    for data, low, high in records(path):
+        try:
+            for tag, _, _, _ in event(data, low, high):
+                seen.setdefault(tag)
+        except (Malformed, IndexError, struct.error):
+            continue
+        if len(seen) >= limit:
+            break
+    return {tag.decode("utf-8", "replace"): None for tag in seen}
+
+
+def merged(paths: list[str], tag: str) -> Series:
+    """One tag's curve over several files, oldest first: where a restarted run wrote a step again, the later wins."""
+    total = Series(array("q"), array("d"), True)
+    for path in paths:
+        try:
+            part = read(path, tag)
+        except OSError:
+            continue
+        if not part.steps:
+            continue
+        if total.steps:
+            again = set(part.steps)
+            kept = [index for index, step in enumerate(total.steps) if step not in again]
+            steps, values = (array("q", (total.steps[i] for i in kept)), array("d", (total.values[i] for i in kept)))
+            total = Series(steps + part.steps, values + part.values, total.single and part.single)
+        else:
+            total = part
+    return total
+
+
+def roots(where: Where) -> list[str]:
+    """Where event files are looked for, the attempt's logs first."""
+    return [where.logs, where.artifacts, where.tree]
+
+
+def find(tag: str, where: Where, *, everywhere: bool = True) -> Found:
+    """The curve of the scalar `tag` in the event files of an attempt.
+
+    Args:
+        tag: the tag, exactly.
+        where: the attempt.
+        everywhere: look also in the artifacts and the tree when the logs hold no event file.
+    """
+    places = roots(where) if everywhere else [where.logs]
+    now, old = files.search(places, where.started_at, PATTERNS)
+    source = f"tensorboard {tag}"
+    if not now:
+        trouble = files.stale(old[-1]) if old else f"no TensorBoard event file below {places[0]}"
+        return Found(source, trouble=trouble)
+    series = merged(now, tag)
+    if series.values:
+        return Found(source, series.values, series.steps, single=series.single)
+    known = list(dict.fromkeys(name for path in now for name in tags(path)))
+    some = ", ".join(known[:8]) + (", ..." if len(known) > 8 else "")
+    return Found(source, trouble=f'no scalar "{tag}" in TensorBoard; it has {some or "no scalars"}')
