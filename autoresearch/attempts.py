@@ -29,21 +29,25 @@ class State(NamedTuple):
     description: str
     argv: list[str]
     tree: str
-    keep_tree: bool  # the tree belongs to the experiment until it is released
     overrides: list[str]
     lines_delta: int | None  # added minus removed lines of the change; None when there is none to count
     cap_s: float | None
     reserved_at: float
+    client: str  # identity of the process that reserved it; it has no supervisor before that process started one
     lock: str  # file name of the lock that the supervisor of this attempt holds
     notes: list[str] = []  # what the row's reason has to say besides the verdict
     role: str = "idea"  # idea, repeat, confirm
+    more: int = 0  # repeats that follow this one
+    confirms: str = ""  # id of the attempt that this run is to confirm
     job_id: str = ""
-    mark: int = 0
+    mark: str = ""  # what every process of a local run carries, see processes
     started_at: float = 0.0
     waited: str = ""  # what it waits for, for status
+    links: dict[str, str] = {}  # variables that hold short socket links, e.g. RAY_TMPDIR
     command: str = ""  # what the row says of the command; the submitted script for remote engines
     seed: int = 0
     outcome: dict[str, object] = {}
+    measured: dict[str, object] = {}  # what was read from its traces, before the tree went back
     row: list[str] = []
 
     @property

@@ -11,6 +11,10 @@ from autoresearch import attempts, clock, files, knobs, ledger, names, paths, pl
 from autoresearch.errors import Refused, Usage
 from autoresearch.git import Git
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from autoresearch.trees import Pool
+
 # Keys that are secrets wherever they come from, also when there is no .env.
 SECRET_KEYS = ("WANDB_API_KEY", "HF_TOKEN", "HUGGING_FACE_HUB_TOKEN")
 
@@ -63,6 +67,12 @@ class Campaign:
     def branch(self, experiment: str) -> str:
         """Return the branch of an experiment."""
         return f"{self.plan.prefix}/{experiment}"
+
+    def pool(self) -> Pool:
+        """Return the campaign's pool of worktrees."""
+        from autoresearch.trees import Pool
+
+        return Pool(self.git, self.where.trees)
 
     @contextmanager
     def locked(self, wait_s: float = 60.0) -> Iterator[None]:

@@ -16,20 +16,10 @@ CACHES = ("huggingface", "torch", "triton", "uv", "pip", "xdg", "wandb", "vllm")
 EXCLUDED = ("/reports/auto_research/", "/session/")
 
 
-def is_mount(path: str) -> bool:
-    """Return whether `path` is a mount point of its own (also a bind mount, which st_dev does not show)."""
-    wanted = os.path.realpath(path).encode()
-    try:
-        with open("/proc/self/mountinfo", "rb") as file:
-            # Field 5 is the mount point; blanks in it are written as \040 (proc(5)).
-            points = [line.split(b" ")[4] for line in file]
-    except OSError:
-        return os.path.ismount(path)
-    return wanted in (point.replace(b"\\040", b" ").replace(b"\\011", b"\t") for point in points)
-
-
 def is_brev(repository: str) -> bool:
     """Return whether this machine follows the Brev rules: bulk output on /ephemeral or nowhere."""
+    from autoresearch.disk import is_mount
+
     return (
         os.environ.get("BREV") == "1"
         or repository == BREV_REPOSITORY
@@ -51,6 +41,8 @@ def scratch_root(repository: str, wanted: str = "") -> tuple[str, str]:
         if not os.path.isdir(wanted):
             raise Refused("SCRATCH", f"{wanted!r} is not a directory", "create it, or mount the disk it lies on")
         return os.path.realpath(wanted), "SCRATCH"
+    from autoresearch.disk import is_mount
+
     if is_mount(EPHEMERAL):
         return EPHEMERAL, f"{EPHEMERAL} is mounted"
     if is_brev(repository):

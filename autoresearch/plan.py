@@ -39,7 +39,7 @@ class Plan(NamedTuple):
     scratch_source: str = ""
     secrets: list[str] = []
     require: list[str] = []
-    noise: float = 0.0  # declared standard deviation of the metric; 0 when unknown
+    noise: str = ""  # declared standard deviation of the metric; empty when unknown
     confirm: int = 0
     guard: str = ""
     protect: list[str] = []

@@ -1,0 +1,38 @@
+"""`python -I -m autoresearch VERB`: load the one module of the verb, run it, turn errors into messages and codes."""
+
+from __future__ import annotations
+
+import os
+import sys
+
+from autoresearch.errors import AutoresearchError
+
+
+def main(argv: list[str]) -> int:
+    """Run the verb named in `argv` and return its exit code (DESIGN section 4)."""
+    from importlib import import_module
+
+    verb = argv[0].replace("-", "_") if argv else "help"
+    try:
+        run = import_module(f"autoresearch.verbs.{verb}").run
+        code = run()
+        sys.stdout.flush()
+        return int(code)
+    except AutoresearchError as error:
+        sys.stdout.flush()
+        print(error, file=sys.stderr)
+        return error.code
+    except KeyboardInterrupt:
+        return 130
+    except BrokenPipeError:
+        # The reader (head, less) is gone; without this Python reports it once more at exit.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0
+    except OSError as error:
+        print(f"autoresearch: {verb}: {error}: check disk space and permissions, then try again", file=sys.stderr)
+        return 1
+
+
+if __name__ == "__main__":
+    # os._exit is not used: buffered output and the locks of a verb end in order.
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,215 @@
+"""The end of an attempt: read the metric, judge, write the one row and its note, give the tree back.
+
+Runs in the supervisor, in its keeper after a kill, or in the next verb; each step can be repeated.
+"""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+from typing import Any
+
+from autoresearch import attempts, clock, judging, ledger, metrics, parents, paths, talk
+from autoresearch.attempts import State
+from autoresearch.campaign import Campaign, secret_values
+from autoresearch.launchers import Outcome
+from autoresearch.ledger import Row
+from autoresearch.metrics import Reading, Spec, Where
+
+LOCK_WAIT_S = 600.0
+
+
+def spec(campaign: Campaign) -> Spec:
+    """Return what the campaign measures."""
+    plan = campaign.plan
+    return Spec(plan.metric, plan.direction, plan.metric_at, tuple(plan.metric_options))
+
+
+def where_of(campaign: Campaign, state: State) -> Where:
+    """Return where an attempt left its traces."""
+    at = campaign.where.attempt(state.experiment, state.attempt, state.smoke)
+    return Where(at.log, at.logs, at.checkpoints, at.artifacts, state.tree, state.started_at)
+
+
+def finish(campaign: Campaign, state: State, outcome: Outcome) -> Row:
+    """Write the row of an attempt that has ended, exactly once, and clean up after it; return the row.
+
+    Args:
+        campaign: an open campaign.
+        state: the attempt's state.
+        outcome: how the run ended.
+
+    Raises:
+        OSError: the disk is full: the row is kept in the state file, and the next verb writes it.
+    """
+    if not state.measured:
+        state = attempts.update(campaign.where, state._replace(measured=measure(campaign, state, outcome)))
+    state = give_tree_back(campaign, state)
+    book = campaign.where.smoke_ledger if state.smoke else campaign.ledger_path
+    with campaign.locked(LOCK_WAIT_S):
+        rows = ledger.read(book).rows
+        written = ledger.find(rows, state.experiment, state.attempt)
+        if written is None:
+            if state.phase != "concluded":
+                row = make_row(campaign, rows, state, outcome)
+                state = attempts.update(campaign.where, state._replace(phase="concluded", row=list(row)))
+            written = _append(campaign, book, Row._make(state.row))
+    clean_up(campaign, state, written)
+    return written
+
+
+def _append(campaign: Campaign, book: str, row: Row) -> Row:
+    try:
+        return ledger.append(book, row)
+    except OSError as error:
+        if error.errno != errno.ENOSPC or not _give_way(campaign):
+            raise
+        return ledger.append(book, row)
+
+
+def _give_way(campaign: Campaign) -> bool:
+    """Remove the space held back for rows on a full disk; False when it was gone already."""
+    try:
+        os.unlink(reserve_file(campaign.where))
+        return True
+    except FileNotFoundError:
+        return False
+
+
+def reserve_file(where: paths.Campaign) -> str:
+    """Return the file that holds space back for rows."""
+    return os.path.join(where.state, "space")
+
+
+def measure(campaign: Campaign, state: State, outcome: Outcome) -> dict[str, object]:
+    """Return what the attempt's traces say: the metric, the peak memory and its source, side signals for guards."""
+    where = where_of(campaign, state)
+    reading = metrics.read(spec(campaign), where)
+    memory, source = peak_memory(where, outcome)
+    signals = metrics.signals_of(where) if campaign.plan.guard else {}
+    return {"reading": list(reading), "memory": memory, "memory_source": source, "signals": signals}
+
+
+def make_row(campaign: Campaign, rows: list[Row], state: State, outcome: Outcome) -> Row:
+    """Return the row of an attempt, judged; the index is given when it is appended."""
+    at = campaign.where.attempt(state.experiment, state.attempt, state.smoke)
+    measured: dict[str, Any] = state.measured
+    reading = Reading(*measured["reading"])
+    memory: float | None = measured["memory"]
+    guards = {**measured["signals"], "elapsed_min": outcome.elapsed_s / 60}
+    if memory is not None:
+        guards["memory_gb"] = memory
+    result = judging.Result(reading.value, outcome.end_cause, _why(outcome, reading), guards, _not_comparable(state))
+    judged = judging.judge(campaign, rows, state, result)
+    crash = judged.verdict.status == "crash"
+    reasons = [judged.verdict.reason, *state.notes, *([outcome.reason] if outcome.reason and crash else [])]
+    return Row(
+        branch=state.branch,
+        parent_commit=state.parent_commit,
+        commit=state.commit,
+        recipe=campaign.plan.recipe,
+        metric_name=campaign.plan.metric,
+        metric_value="0.000000" if crash else reading.text,
+        memory_gb="0.0" if crash else f"{memory:.4g}" if memory is not None else "",
+        elapsed_min=f"{outcome.elapsed_s / 60:.2f}",
+        launcher=campaign.plan.launcher,
+        job_id=state.job_id or "none",
+        command=state.command,
+        log_path=at.log,
+        status=judged.verdict.status,
+        description=_public(state.description),
+        experiment=state.experiment,
+        attempt=str(state.attempt),
+        end_cause=outcome.end_cause,
+        exit_code="" if outcome.exit_code is None else str(outcome.exit_code),
+        started_at=clock.stamp(outcome.started_at) if outcome.started_at else "",
+        finished_at=clock.stamp(outcome.finished_at) if outcome.finished_at else clock.stamp(clock.now()),
+        metric_step="" if crash or reading.step is None else str(reading.step),
+        metric_best="" if crash or reading.best is None else repr(reading.best),
+        metric_source="" if crash else reading.source,
+        parent_metric="" if judged.parent_metric is None else repr(judged.parent_metric),
+        memory_source="" if crash else str(measured["memory_source"]),
+        checkpoint_path=at.checkpoints,
+        artifacts_path=at.artifacts,
+        cache_root=paths.cache_root(campaign.where.scratch),
+        host=outcome.host or os.uname().nodename,
+        verdict_by="rule",
+        reason=_public("; ".join(dict.fromkeys(reason for reason in reasons if reason))),
+    )
+
+
+def _public(text: str) -> str:
+    return talk.one_line(talk.masked(text, secret_values()), 500)
+
+
+def _why(outcome: Outcome, reading: Reading) -> str:
+    """Return why a run gives no verdict; a number that a failed run printed stays visible."""
+    if outcome.end_cause not in ("ok", "recipe-timeout"):
+        if reading.value is not None:
+            at = f" at step {reading.step}" if reading.step is not None else ""
+            return f"it had reached {reading.text}{at}"
+        return ""
+    return reading.reason
+
+
+def _not_comparable(state: State) -> str:
+    found = [note for note in state.notes if note.startswith("not comparable: ")]
+    return found[0].removeprefix("not comparable: ") if found else ""
+
+
+def peak_memory(where: Where, outcome: Outcome) -> tuple[float | None, str]:
+    """Return the peak memory in GiB and how it was measured: NVML, the trainer's own GPU series, the tree's PSS."""
+    if outcome.memory_source != "nvml":
+        logged = metrics.peak_gpu_memory(where)
+        if logged is not None:
+            return logged, "tensorboard ray/node.*.gpu.*.mem_gb"
+    return outcome.memory_gb, outcome.memory_source
+
+
+def clean_up(campaign: Campaign, state: State, row: Row) -> None:
+    """Do what follows the row: its git note, the session's notes, the socket links; then forget the attempt."""
+    from autoresearch import notes, session, sockets
+
+    if not state.smoke:
+        notes.append_once(campaign.git, row.commit, note_line(campaign, row))
+    at = campaign.where.attempt(state.experiment, state.attempt, state.smoke)
+    if state.links:
+        sockets.remove(sockets.Links(state.links["RAY_TMPDIR"], state.links["TMPDIR"]), at.ray, at.tmp)
+    session.checkpoint(campaign.where, f"{row.id}: {row.status}, {row.end_cause}", row.reason)
+    attempts.remove(campaign.where, state)
+
+
+def give_tree_back(campaign: Campaign, state: State) -> State:
+    """Return an attempt's tree to the pool; what the run left in it goes to its artifacts, and the row names it."""
+    if not state.tree:
+        return state
+    at = campaign.where.attempt(state.experiment, state.attempt, state.smoke)
+    returned = campaign.pool().give_back(state.id, at.artifacts)
+    notes = [*state.notes, *returned.remarks]
+    if returned.moved:
+        notes.append(f"left in its tree, moved to {returned.where}: {', '.join(returned.moved[:5])}")
+    if returned.stuck:
+        notes.append(f"could not be moved out of its tree: {', '.join(returned.stuck[:5])}")
+    return attempts.update(campaign.where, state._replace(tree="", notes=notes))
+
+
+def note_line(campaign: Campaign, row: Row) -> str:
+    """Return the git note of a row: one JSON line with the campaign's name."""
+    return json.dumps({"campaign": campaign.name, **row._asdict()}, ensure_ascii=False)
+
+
+def outcome_of(state: State) -> Outcome | None:
+    """Return the outcome a state carries, None before the run has ended."""
+    return Outcome(**state.outcome) if state.outcome else None  # type: ignore[arg-type]
+
+
+def crash_of(row: Row) -> bool:
+    """Return whether a row makes its verb end with 4."""
+    return row.status == "crash"
+
+
+def baseline_done(rows: list[Row]) -> bool:
+    """Return whether the baseline has a valid value."""
+    row = parents.latest(rows, parents.BASELINE)
+    return row is not None and row.value is not None

@@ -1,0 +1,96 @@
+"""From the ledger to a verdict: which values are compared, how noisy they are, what holds a keep back."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from autoresearch import noise, parents, verdict
+from autoresearch.attempts import State
+from autoresearch.campaign import Campaign
+from autoresearch.ledger import Row
+from autoresearch.verdict import Measurement, Verdict
+
+
+class Result(NamedTuple):
+    """What is known of an attempt when it is judged."""
+
+    value: float | None  # the valid metric, else None
+    end_cause: str
+    reason: str  # why there is no value
+    guards: dict[str, float]  # what guards may ask about: memory_gb, elapsed_min, side signals
+    comparable: str = ""  # why the number cannot be compared with its parent's; empty when it can
+
+
+class Judged(NamedTuple):
+    """The verdict, and the parent's value that the row carries."""
+
+    verdict: Verdict
+    parent_metric: float | None
+
+
+def judge(campaign: Campaign, rows: list[Row], state: State, result: Result) -> Judged:
+    """Return the verdict of an attempt; its own row is not in `rows` yet."""
+    own = parents.values_of(rows, state.commit) + ([result.value] if result.value is not None else [])
+    candidate = Measurement(
+        tuple(own) if result.value is not None else (), result.end_cause, state.experiment, result.reason
+    )
+    if state.role == "confirm":
+        return Judged(_confirming(rows, state, candidate), None)
+    if state.experiment == parents.BASELINE:
+        return Judged(verdict.judge_baseline(candidate), None)
+    parent = comparison(rows, state.parent_commit, state.parent)
+    known = spread(campaign, rows, state, result.value)
+    found = verdict.judge(
+        candidate,
+        parent,
+        known,
+        campaign.plan.direction,
+        lines_delta=state.lines_delta or 0,
+        guards=failed_guards(campaign, result.guards),
+        comparable=result.comparable,
+        confirm=campaign.plan.confirm > 0 and state.role == "idea",
+    )
+    return Judged(found, sum(parent.values) / len(parent.values) if parent.valid else None)
+
+
+def _confirming(rows: list[Row], state: State, run: Measurement) -> Verdict:
+    """Return the status of a confirming run: it only measures, so its commit keeps the verdict it has."""
+    crash = verdict.judge_baseline(run)
+    if crash.status == "crash":
+        return crash
+    before = parents.owner_of([row for row in rows if row.status != "crash"], state.commit)
+    return Verdict(before.status if before else "discard", confirming(state.confirms))
+
+
+def confirming(attempt_id: str) -> str:
+    """Return the reason of a run that confirms an attempt; the confirmation is rebuilt from these rows."""
+    return f"confirming run for {attempt_id}"
+
+
+def comparison(rows: list[Row], commit: str, experiment: str) -> Measurement:
+    """Return what a candidate is compared with: its parent, or the baseline where that has no valid value."""
+    base = parents.latest(rows, parents.BASELINE)
+    baseline = measurement(rows, base.commit, parents.BASELINE) if base else Measurement()
+    return verdict.comparison_parent(measurement(rows, commit, experiment or commit[:12]), baseline)
+
+
+def measurement(rows: list[Row], commit: str, name: str) -> Measurement:
+    """Return the valid values of a commit."""
+    return Measurement(tuple(parents.values_of(rows, commit)), "ok", name)
+
+
+def spread(campaign: Campaign, rows: list[Row], state: State | None = None, value: float | None = None) -> noise.Noise:
+    """Return the noise of the metric: declared, else pooled over every commit that was run more than once."""
+    pairs = [(row.commit, row.value) for row in rows if row.status != "crash"]
+    if state is not None:
+        pairs.append((state.commit, value))
+    return noise.known(campaign.plan.noise, noise.grouped(pairs).values())
+
+
+def failed_guards(campaign: Campaign, values: dict[str, float]) -> list[str]:
+    """Return the plan's guards that do not hold, as text."""
+    if not campaign.plan.guard:
+        return []
+    from autoresearch import guards
+
+    return guards.failures(guards.parse(campaign.plan.guard), values)

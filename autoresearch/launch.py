@@ -1,0 +1,208 @@
+"""From a reserved attempt to its row: what the supervisor does. It runs in a process that survives its caller."""
+
+from __future__ import annotations
+
+import os
+
+from autoresearch import (
+    attempts,
+    campaign,
+    clock,
+    command,
+    conclude,
+    devices,
+    durations,
+    environment,
+    keeper,
+    knobs,
+    launchers,
+    paths,
+    sockets,
+    standing,
+    stop,
+)
+from autoresearch.attempts import State
+from autoresearch.campaign import Campaign
+from autoresearch.errors import AutoresearchError
+from autoresearch.launchers import Job, Outcome, Watch
+
+GRACE_S = 30.0
+
+
+def detach(opened: Campaign, state: State) -> int:
+    """Start the supervisor of a reserved attempt; return a descriptor that ends when all is over (keeper.wait)."""
+    from autoresearch import recovery
+
+    return keeper.detach(
+        lambda: supervise(opened, state),
+        lambda: recovery.rescue(opened, state.lock),
+        lock_path=attempts.lock_file(opened.where, state),
+        log_path=os.path.join(directories(opened, state).logs, "supervisor.log"),
+        grace_s=grace_s(opened),
+    )
+
+
+def supervise(opened: Campaign, state: State) -> None:
+    """Run an attempt, write its row, then the runs that its verdict asks for (repeats, confirming pairs)."""
+    from autoresearch import series_of_runs
+
+    pending: State | None = state
+    while pending is not None:
+        finished = run_one(opened, pending)
+        pending = series_of_runs.next_one(opened, pending) if finished else None
+
+
+def run_one(opened: Campaign, state: State) -> bool:
+    """Run one reserved attempt to its row; False when it was withdrawn before anything ran."""
+    lease: devices.Lease | None = None
+    try:
+        if state.phase == "reserved":  # else it is a cluster job that is followed again
+            lease = take_device(opened, state) if opened.plan.launcher == "local" else None
+            state = may_still_run(opened, state)
+        outcome = _follow(opened, state)
+    except AutoresearchError as refusal:
+        withdraw(opened, state, refusal)
+        return False
+    finally:
+        if lease:
+            lease.release()
+    state = attempts.read(attempts.path(opened.where, state.id)) or state
+    state = attempts.update(opened.where, state._replace(phase="ended", outcome=outcome._asdict()))
+    conclude.finish(opened, state, outcome)
+    return True
+
+
+def take_device(opened: Campaign, state: State) -> devices.Lease:
+    """Wait for this machine's device, by default until the deadline (WAIT), and return the hold on it.
+
+    Raises:
+        TryAgain: the time is up, or the attempt was asked to stop.
+    """
+    plan, started = opened.plan, opened.started()
+    wait = knobs.text("WAIT") or plan.setting("WAIT")
+    left = started[1] - clock.now() if started and started[1] else None
+    return devices.acquire(
+        who=f"{os.environ.get('USER', '')} {opened.name}/{state.id}",
+        mark=state.mark,
+        gpus=plan.setting("GPUS"),
+        slots=plan.setting("SLOTS"),
+        wait_s=durations.parse(wait) if wait else left,
+        say=lambda text: keep_waiting(opened, state, text),
+        stop=lambda: os.path.exists(attempts.stop_file(opened.where, state.id)) or keeper.stop_asked(),
+    )
+
+
+def keep_waiting(opened: Campaign, state: State, text: str) -> None:
+    """Record what an attempt waits for, for `status`."""
+    attempts.update(opened.where, state._replace(waited=text))
+
+
+def may_still_run(opened: Campaign, state: State) -> State:
+    """Check the stop rules once more after any wait, start the campaign's clock, and return the state as launched.
+
+    Raises:
+        Refused: a trigger was met meanwhile, or the time left cannot hold the run.
+    """
+    from autoresearch.errors import Refused
+
+    with opened.locked():
+        rows, states = opened.rows(), attempts.every(opened.where)
+        known = standing.facts(opened, rows, states)
+        rules = standing.rules(opened)
+        if not state.smoke:
+            allowed = stop.may_launch(rules, known, cap_s=standing.run_cap(opened, known), is_new_idea=False)
+            if not allowed.ok:
+                raise Refused("stop rule", allowed.why, allowed.fix)
+        if known.first_launch is None:
+            first = clock.now()
+            opened.write_started(first, stop.deadline(rules, first) or 0.0)
+            known = known._replace(first_launch=first)
+        state = state._replace(phase="launched", waited="", cap_s=standing.run_cap(opened, known))
+        return attempts.update(opened.where, state)
+
+
+def withdraw(opened: Campaign, state: State, refusal: AutoresearchError) -> None:
+    """Give up an attempt that never ran: no row, its place in the count is free again, the branch stays."""
+    conclude.give_tree_back(opened, state)
+    attempts.update(opened.where, state._replace(phase="withdrawn", waited=str(refusal), row=[str(refusal.code)]))
+
+
+def _follow(opened: Campaign, state: State) -> Outcome:
+    """Hand the job to its launcher and wait for its end."""
+    launcher = launchers.load(opened.plan.launcher)
+    job = make_job(opened, state)
+    watch = watch_of(opened, state)
+    job_id = state.job_id or launcher.submit(job, watch)
+    return launcher.follow(job, job_id, watch)
+
+
+def watch_of(opened: Campaign, state: State) -> Watch:
+    """Return what the launcher may tell and ask while it follows an attempt; what it tells is kept in the state."""
+    where, current = opened.where, [state]
+
+    def keep(**changes: object) -> None:
+        current[0] = attempts.update(where, current[0]._replace(**changes))  # type: ignore[arg-type]
+
+    stop_file = attempts.stop_file(where, state.id)
+    return Watch(
+        stop_requested=lambda: os.path.exists(stop_file),
+        submitted=lambda job_id: keep(job_id=job_id),
+        started=lambda at: keep(started_at=at),
+        say=lambda text: keep(waited=text),
+    )
+
+
+def make_job(opened: Campaign, state: State) -> Job:
+    """Return the job of an attempt: command, environment, limits; also for recovery, from the state alone."""
+    at = directories(opened, state)
+    run = environment.build(opened.where, opened.plan, state.experiment, at, state.tree, state.links)
+    started = opened.started()
+    return Job(
+        id=f"{opened.name}-{state.id}",
+        argv=state.argv,
+        tree=state.tree,
+        env=run.full,
+        exports=run.exports,
+        secret_keys=campaign.secret_keys(),
+        logs=at.logs,
+        log_path=at.log,
+        cap_s=state.cap_s,
+        grace_s=grace_s(opened),
+        deadline=(started[1] or None) if started else None,
+        settings={
+            **opened.plan.settings,
+            "GPUS_NEEDED": str(opened.plan.gpus),
+            "NODES": str(opened.plan.nodes),
+            "SCRATCH": opened.where.scratch,
+            "REPO": opened.where.repository,
+            "MARK": state.mark,
+        },
+    )
+
+
+def directories(opened: Campaign, state: State) -> paths.Attempt:
+    """Return the directories of an attempt."""
+    return opened.where.attempt(state.experiment, state.attempt, state.smoke)
+
+
+def grace_s(opened: Campaign) -> float:
+    """Return the seconds between TERM and KILL."""
+    return knobs.parse_number("GRACE_S", opened.plan.setting("GRACE_S", str(GRACE_S)))
+
+
+def prepare(opened: Campaign, state: State) -> State:
+    """Give an attempt its tree, directories, caches, socket links and script; return the state with them."""
+    at = directories(opened, state)
+    at.make()
+    tree = opened.pool().acquire(state.commit, state.id, opened.plan.require)
+    state = attempts.update(opened.where, state._replace(tree=tree.path))
+    links = sockets.make(at.ray, at.tmp)
+    state = state._replace(links={"RAY_TMPDIR": links.ray, "TMPDIR": links.tmp})
+    run = environment.build(opened.where, opened.plan, state.experiment, at, state.tree, state.links)
+    environment.make_caches(run.exports)
+    environment.forget_bytecode(opened.where, state.tree)
+    script = os.path.join(at.logs, "command.sh")
+    fd = os.open(script, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o700)
+    with os.fdopen(fd, "w", encoding="utf-8", errors="surrogateescape") as file:
+        file.write(command.script(state.argv, state.tree, run.exports))
+    return attempts.update(opened.where, state._replace(command=command.show(state.argv)))

@@ -1,0 +1,201 @@
+"""How a plan comes about: the knobs, what an earlier plan said, what the recipe says, and a look at what is there."""
+
+from __future__ import annotations
+
+import os
+import time
+from typing import Any
+
+from autoresearch import campaign, clock, command, knobs, metrics, names, noise, paths
+from autoresearch.errors import Refused, Usage
+from autoresearch.git import Git
+from autoresearch.plan import Plan
+
+TEXTS = {"OBJECTIVE": "objective", "METRIC_AT": "metric_at", "GUARD": "guard", "SMOKE_OVERRIDES": "smoke_overrides"}
+LISTS = {"SECRETS": "secrets", "REQUIRE": "require", "PROTECT": "protect"}
+# Knobs the plan only carries: limits of a run, and settings of one launcher.
+SETTINGS = (
+    *("GPUS", "SLOTS", "GRACE_S", "WAIT", "STALL_MIN", "STALL_STOP", "DISK_RESERVE_GB", "DISK_CHECK_S", "LOG_MAX_GB"),
+    *("PROGRESS_S", "CLEAN_CACHE", "UV_CACHE", "FORCE_LOCAL", "SLURM_ARGS", "SLURM_SCRIPT", "RAY_ADDRESS", "K8S_INFRA"),
+)
+# What may not change under a campaign that has rows: its numbers would no longer compare.
+FIXED = ("base", "prefix", "recipe", "command", "metric", "metric_at", "direction", "scratch", "repository")
+
+
+def make(where: paths.Campaign, old: Plan | None) -> Plan:
+    """Return the plan of this call: the knobs over what an earlier plan said, then a look at the repository.
+
+    Args:
+        where: the campaign's places; its scratch is not known yet.
+        old: the plan as it was, None for a new campaign.
+
+    Raises:
+        Usage: a knob is malformed or missing.
+        Refused: something that the campaign needs is not there.
+    """
+    made = old or Plan(campaign=where.name, repository=where.repository)
+    made = _texts(made)
+    git = Git(where.repository, drop_env_keys=campaign.secret_keys())
+    made = _places(made, where, git)
+    made = _what_runs(made, where)
+    made = _metric(made)
+    made = _rules(made)
+    made = made._replace(launcher=_launcher(made), created_at=clock.stamp(clock.now()))
+    _check_needs(made)
+    return made
+
+
+def _texts(made: Plan) -> Plan:
+    changes: dict[str, Any] = {field: knobs.text(knob) for knob, field in TEXTS.items() if knobs.get(knob)}
+    changes |= {field: knobs.words(knob) for knob, field in LISTS.items() if knobs.get(knob) is not None}
+    if knobs.get("METRIC_OPTIONS") is not None:
+        changes["metric_options"] = knobs.text("METRIC_OPTIONS").replace(",", " ").split()
+    if knobs.get("NOISE") is not None:
+        noise.known(knobs.text("NOISE"), [])
+        changes["noise"] = knobs.text("NOISE").strip()
+    if knobs.get("CONFIRM") is not None:
+        changes["confirm"] = knobs.count("CONFIRM", 0, least=0)
+    if knobs.get("LEDGER") is not None:
+        if knobs.text("LEDGER") not in ("scratch", ""):
+            raise Usage("LEDGER", f"{knobs.text('LEDGER')!r} is not a place", "write LEDGER=scratch, or leave it out")
+        changes["ledger"] = knobs.text("LEDGER")
+    settings = {**made.settings, **{name: knobs.text(name) for name in SETTINGS if knobs.get(name) is not None}}
+    changes["settings"] = {name: value for name, value in settings.items() if value}
+    _check_settings(changes["settings"])
+    return made._replace(**changes)
+
+
+def _check_settings(settings: dict[str, str]) -> None:
+    from autoresearch import durations
+
+    for name in ("GRACE_S", "STALL_MIN", "DISK_RESERVE_GB", "DISK_CHECK_S", "LOG_MAX_GB", "PROGRESS_S", "SLOTS"):
+        if name in settings:
+            knobs.parse_number(name, settings[name])
+    if "WAIT" in settings:
+        durations.parse(settings["WAIT"])
+    if settings.get("UV_CACHE", "default") != "default":
+        raise Usage("UV_CACHE", f"{settings['UV_CACHE']!r} is not known", "write UV_CACHE=default, or leave it out")
+
+
+def _places(made: Plan, where: paths.Campaign, git: Git) -> Plan:
+    from autoresearch import repository
+
+    prefix = knobs.text("PREFIX") or made.prefix or f"autoresearch/{time.strftime('%Y-%m-%d')}-{where.name}"
+    names.check_prefix(prefix)
+    repository.check(git, prefix)
+    scratch, source = paths.scratch_root(where.repository, knobs.text("SCRATCH") or made.scratch)
+    if made.scratch and not knobs.get("SCRATCH"):
+        source = made.scratch_source
+    _check_apart(scratch, where.repository)
+    base = made.base
+    if knobs.get("BASE") or not base:
+        base = git.commit(knobs.text("BASE", "HEAD"))
+    campaign.check_marker(where._replace(scratch=scratch))
+    return made._replace(prefix=prefix, scratch=scratch, scratch_source=source, base=base)
+
+
+def _check_apart(scratch: str, repository: str) -> None:
+    """Refuse a scratch inside the checkout: bulk output there is what the Brev rules forbid."""
+    if os.path.commonpath([os.path.realpath(scratch), os.path.realpath(repository)]) == os.path.realpath(repository):
+        raise Refused("SCRATCH", f"{scratch} lies inside the repository", "choose a directory outside of it")
+
+
+def _what_runs(made: Plan, where: paths.Campaign) -> Plan:
+    recipe = knobs.text("RECIPE") or made.recipe
+    if knobs.get("RECIPE"):
+        recipe = _relative(recipe, where.repository)
+    line = knobs.text("CMD") or made.command
+    if not recipe and not line:
+        raise Usage("plan", "neither RECIPE nor CMD says what to run", "CMD='python train.py {overrides}', for example")
+    made = made._replace(recipe=recipe, command=line)
+    if recipe and not os.path.isfile(os.path.join(where.repository, recipe)):
+        raise Refused("RECIPE", f"{recipe!r} is not a file in {where.repository}", "give it relative to the repository")
+    if recipe.endswith((".yaml", ".yml")):
+        from autoresearch import recipes
+
+        made = recipes.into(made, guess_command=not line)
+    if not made.command:
+        raise Usage(
+            "CMD", f"the recipe {recipe!r} does not say what runs it", "CMD='python train.py --config {recipe}'"
+        )
+    command.check(made.command)
+    return made
+
+
+def _relative(recipe: str, repository: str) -> str:
+    """Return a recipe's path relative to the repository, wherever the caller stands."""
+    for start in (repository, os.getcwd()):
+        full = os.path.realpath(os.path.join(start, recipe))
+        if os.path.isfile(full):
+            inside = os.path.relpath(full, os.path.realpath(repository))
+            if inside.startswith(".."):
+                raise Usage("RECIPE", f"{recipe!r} lies outside the repository", "copy it into the repository")
+            return inside
+    raise Refused("RECIPE", f"there is no file {recipe!r} in {repository}", "give it relative to the repository")
+
+
+def _metric(made: Plan) -> Plan:
+    metric = knobs.text("METRIC") or made.metric
+    if not metric:
+        raise Usage("METRIC", "it is missing and no recipe names it", "METRIC=val_accuracy, the number to improve")
+    direction, source = made.direction, made.direction_source
+    if knobs.get("DIRECTION"):
+        direction, source = knobs.text("DIRECTION"), "DIRECTION"
+    elif not direction or (knobs.get("METRIC") and source != "DIRECTION" and metric != made.metric):
+        from autoresearch.metrics.direction import guess_direction
+
+        direction, source = guess_direction(metric) or "", "guessed from the name: your approval confirms it"
+    if direction not in ("max", "min"):
+        why = (
+            f"{direction!r} is neither max nor min" if direction else f"it is missing, and {metric!r} does not tell it"
+        )
+        raise Usage("DIRECTION", why, "DIRECTION=max when higher is better, DIRECTION=min when lower is")
+    metrics.parse_spec(metric, direction, made.metric_at, tuple(made.metric_options))
+    return made._replace(metric=metric, direction=direction, direction_source=source)
+
+
+def _rules(made: Plan) -> Plan:
+    from autoresearch import stop
+
+    text = knobs.text("STOP") if knobs.get("STOP") is not None else made.stop
+    rules = stop.resolve(stop.parse(text, now=clock.now()), metric=made.metric, direction=made.direction)
+    if made.guard:
+        from autoresearch import guards
+
+        guards.parse(made.guard)
+    return made._replace(stop=text, rules=rules.to_json(), understood=dict(stop.describe(rules)))
+
+
+def _launcher(made: Plan) -> str:
+    wanted = knobs.text("LAUNCHER") or (made.launcher if made.created_at else "")
+    from autoresearch import launchers
+
+    if wanted:
+        launchers.load(wanted)
+        return wanted
+    fails = [
+        found for found in launchers.load("local").check(made.settings, made.gpus, made.nodes) if found.level == "FAIL"
+    ]
+    if fails:
+        why = f"the recipe does not fit this machine ({fails[0].detail}), so where it runs is a question"
+        raise Refused("LAUNCHER", why, "add LAUNCHER=slurm, ray or nrl-k8s, or FORCE_LOCAL=1 LAUNCHER=local")
+    return "local"
+
+
+def _check_needs(made: Plan) -> None:
+    """Refuse a plan whose data, or whose program, is not there."""
+    for path in made.require:
+        if os.path.isabs(path) or ".." in path.split("/"):
+            raise Usage(
+                "REQUIRE", f"{path!r} is not a path inside the repository", "give it relative to the repository"
+            )
+        if not os.path.exists(os.path.join(made.repository, path)):
+            raise Refused("REQUIRE", f"{path!r} is not in {made.repository}", "fetch or make it, then plan again")
+    argv = command.check(made.command)
+    if made.launcher == "local" and not command.program(argv, made.repository, os.environ.get("PATH", os.defpath)):
+        raise Refused("CMD", f"the program {argv[0]!r} is not found", "install it, or activate its environment first")
+
+
+def changed_under_rows(old: Plan, new: Plan) -> list[str]:
+    """Return the fields that differ although a campaign with rows must keep them."""
+    return [field for field in FIXED if getattr(old, field) != getattr(new, field)]

@@ -1,0 +1,108 @@
+"""What a kill -9 or a reboot left behind: found by its state file, ended, and brought to its one row."""
+
+from __future__ import annotations
+
+import os
+
+from autoresearch import attempts, conclude, keeper, launchers, processes, talk
+from autoresearch.attempts import State
+from autoresearch.campaign import Campaign
+from autoresearch.errors import TryAgain
+
+
+def is_orphan(opened: Campaign, state: State) -> bool:
+    """Return whether nobody looks after an attempt: no supervisor, and no client that is about to start one."""
+    if attempts.is_supervised(opened.where, state):
+        return False
+    if state.phase != "reserved":
+        return True
+    try:
+        return not processes.alive(processes.parse_process(state.client))
+    except ValueError:
+        return True
+
+
+def finish(opened: Campaign) -> list[State]:
+    """Finish every orphan of the campaign before a verb does anything else; return those that were."""
+    done = []
+    for state in attempts.every(opened.where):
+        if is_orphan(opened, state) and _finish_one(opened, state):
+            done.append(state)
+            talk.note(f"{state.id} had lost its supervisor and is recorded now")
+    return done
+
+
+def start_detached(opened: Campaign, states: list[State]) -> list[State]:
+    """Start the recovery of the orphans among `states` in the background, for a verb that only reads; return them."""
+    orphans = [state for state in states if is_orphan(opened, state)]
+    if orphans:
+        lock = os.path.join(opened.where.state, "recovery.lock")
+        try:
+            keeper.detach(lambda: _finish_quietly(opened), lambda: None, lock_path=lock)
+        except TryAgain:
+            pass  # another reader has started it
+    return orphans
+
+
+def _finish_quietly(opened: Campaign) -> None:
+    for state in attempts.every(opened.where):
+        if is_orphan(opened, state):
+            _finish_one(opened, state)
+
+
+def _finish_one(opened: Campaign, state: State) -> bool:
+    """Finish one orphan under its own lock; False when somebody else took it up meanwhile."""
+    try:
+        lock = keeper.take(attempts.lock_file(opened.where, state))
+    except TryAgain:
+        return False
+    following = False
+    try:
+        current = attempts.read(attempts.path(opened.where, state.id))
+        if current is not None:
+            following = settle(opened, current)
+    finally:
+        os.close(lock)
+    if following:
+        follow_again(opened, state)
+    return True
+
+
+def rescue(opened: Campaign, lock_name: str) -> None:
+    """Finish what a killed supervisor left open; runs in its keeper, which holds the lock."""
+    for state in attempts.every(opened.where):
+        if state.lock == lock_name and settle(opened, state):
+            from autoresearch import launch
+
+            launch.run_one(opened, state)
+
+
+def settle(opened: Campaign, state: State) -> bool:
+    """Bring an attempt without a supervisor to its end; True when its job goes on elsewhere and is to be followed.
+
+    An attempt that was reserved but never launched leaves no row: its place in the count is free again.
+    """
+    if state.phase in ("reserved", "withdrawn"):
+        conclude.give_tree_back(opened, state)
+        attempts.remove(opened.where, state)
+        return False
+    outcome = conclude.outcome_of(state)
+    if outcome is None:
+        from autoresearch import launch
+
+        launcher = launchers.load(opened.plan.launcher)
+        outcome = launcher.collect(launch.make_job(opened, state), state.job_id)
+        if outcome is None:
+            return True
+        state = attempts.update(opened.where, state._replace(phase="ended", outcome=outcome._asdict()))
+    conclude.finish(opened, state, outcome)
+    return False
+
+
+def follow_again(opened: Campaign, state: State) -> None:
+    """Start a supervisor for a job that goes on in its cluster while everything of ours was killed."""
+    from autoresearch import launch
+
+    current = attempts.read(attempts.path(opened.where, state.id))
+    if current is not None:
+        launch.detach(opened, current)

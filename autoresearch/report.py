@@ -1,0 +1,211 @@
+"""The campaign in figures: what `summarize` prints, writes as summary.md, and gives as data."""
+
+from __future__ import annotations
+
+from autoresearch import durations, parents, standing, talk
+from autoresearch.attempts import State
+from autoresearch.campaign import Campaign
+from autoresearch.ledger import Row
+
+SHOWN = 40
+HEADERS = ["#", "experiment", "metric", "vs parent", "memory GiB", "minutes", "status", "cause", "description"]
+
+
+def data(campaign: Campaign, rows: list[Row], states: list[State]) -> dict[str, object]:
+    """Return the summary as data; the schema is in docs/json.md."""
+    where = standing.line(campaign, rows, states)
+    baseline = values(rows, parents.latest(rows, parents.BASELINE))
+    best_row = parents.best_kept(rows, campaign.plan.direction)
+    best = values(rows, best_row)
+    return {
+        "campaign": campaign.name,
+        "objective": campaign.plan.objective,
+        "metric": campaign.plan.metric,
+        "direction": campaign.plan.direction,
+        "rows": len(rows),
+        "attempted": where.attempted,
+        "verdicts": {status: sum(row.status == status for row in rows) for status in ("keep", "discard", "crash")},
+        "baseline": mean(baseline),
+        "baseline_runs": len(baseline),
+        "best": mean(best),
+        "best_runs": len(best),
+        "best_experiment": best_row.experiment if best_row else None,
+        "best_branch": best_row.branch if best_row else None,
+        "best_commit": best_row.commit if best_row else None,
+        "gain": gain(mean(best), mean(baseline)),
+        "minutes": round(sum(float(row.elapsed_min or 0) for row in rows), 2),
+        "stop_condition_met": where.met,
+        "line": where.line,
+        "ledger": campaign.ledger_path,
+        "summary": campaign.where.summary,
+        "plot": campaign.where.plot,
+    }
+
+
+def values(rows: list[Row], row: Row | None) -> list[float]:
+    """Return all valid values measured at the commit of `row`."""
+    return parents.values_of(rows, row.commit) if row else []
+
+
+def mean(numbers: list[float]) -> float | None:
+    """Return the mean, None of nothing."""
+    return sum(numbers) / len(numbers) if numbers else None
+
+
+def gain(best: float | None, baseline: float | None) -> float | None:
+    """Return best minus baseline, None where one is missing."""
+    return None if best is None or baseline is None else best - baseline
+
+
+def lines(facts: dict[str, object]) -> list[str]:
+    """Return the summary as a few lines for a person."""
+    verdicts = facts["verdicts"]
+    assert isinstance(verdicts, dict)
+    counts = ", ".join(f"{count} {status}" for status, count in verdicts.items())
+    out = [f"{facts['rows']} rows, {facts['attempted']} ideas: {counts}; {facts['minutes']} minutes of runs"]
+    if facts["best"] is None:
+        out.append("best: nothing was kept with a valid metric yet")
+    else:
+        over = f", baseline {_number(facts['baseline'])}" if facts["baseline"] is not None else ""
+        change = f" ({facts['gain']:+.6g})" if facts["gain"] is not None else ""
+        name = f"{facts['best_experiment']} on {facts['best_branch']}"
+        out.append(f"best: {facts['metric']} {_number(facts['best'])} by {name}{over}{change}")
+    out.append(str(facts["line"]))
+    return out
+
+
+def _number(value: object) -> str:
+    return f"{value:.12g}" if isinstance(value, float) else str(value)
+
+
+def cells(row: Row) -> list[str]:
+    """Return a row as the table shows it."""
+    value = row.metric_value if row.value is not None else "-"
+    change = ""
+    if row.value is not None and row.parent_metric:
+        change = f"{row.value - float(row.parent_metric):+.4g}"
+    cause = "" if row.end_cause == "ok" else row.end_cause
+    memory = "" if row.status == "crash" else row.memory_gb
+    return [
+        row.index,
+        row.id,
+        value,
+        change,
+        memory,
+        row.elapsed_min,
+        row.status,
+        cause,
+        talk.one_line(row.description, 48),
+    ]
+
+
+def markdown(campaign: Campaign, rows: list[Row], facts: dict[str, object]) -> str:
+    """Return summary.md: small, absolute paths, enough to reproduce each result after scratch is wiped."""
+    plan = campaign.plan
+    head = [
+        f"# Campaign {campaign.name}",
+        "",
+        *([plan.objective, ""] if plan.objective else []),
+        *(f"- {line}" for line in lines(facts)),
+        "",
+        "| what | value |",
+        "| --- | --- |",
+        *(f"| {name} | {_cell(value)} |" for name, value in _facts(campaign)),
+        "",
+        "## Results",
+        "",
+        "| # | experiment | commit | parent | metric | status | cause | minutes | memory GiB | description | reason |",
+        "|" + " --- |" * 11,
+        *(_result(row) for row in rows),
+        "",
+        "## Reproduce",
+        "",
+        "Each result is a commit on its branch with its command below; `make reproduce NAME=experiment` runs it again.",
+        "",
+    ]
+    seen: set[str] = set()
+    for row in rows:
+        if row.experiment not in seen and row.command:
+            seen.add(row.experiment)
+            head += [
+                f"- {row.experiment} at `{row.commit}`, log `{row.log_path}`",
+                "",
+                f"      {_code(row.command)}",
+                "",
+            ]
+    return "\n".join(head)
+
+
+def _facts(campaign: Campaign) -> list[tuple[str, str]]:
+    plan = campaign.plan
+    each = campaign.plan.understood.get("per_experiment_timeout", "")
+    return [
+        ("repository", plan.repository),
+        ("base", plan.base),
+        ("branches", f"{plan.prefix}/"),
+        ("recipe", plan.recipe or "none"),
+        ("metric", f"{plan.metric} ({plan.metric_at}), {plan.direction}"),
+        ("stop rule", plan.stop or "none given"),
+        ("each", each),
+        ("launcher", plan.launcher),
+        ("ledger", campaign.ledger_path),
+        ("scratch", campaign.where.root),
+    ]
+
+
+def _result(row: Row) -> str:
+    value = row.metric_value if row.value is not None else ""
+    fields = [
+        row.index,
+        row.id,
+        f"`{row.commit[:12]}`",
+        f"`{row.parent_commit[:12]}`",
+        value,
+        row.status,
+        row.end_cause,
+    ]
+    fields += [row.elapsed_min, row.memory_gb, row.description, row.reason]
+    return "| " + " | ".join(_cell(field) for field in fields) + " |"
+
+
+def _cell(text: str) -> str:
+    return talk.one_line(text, 200).replace("|", "\\|").replace("<", "&lt;")
+
+
+def _code(command: str) -> str:
+    return talk.one_line(command)
+
+
+def held_on_disk(campaign: Campaign, rows: list[Row]) -> list[tuple[str, str]]:
+    """Return what each experiment holds on scratch, the largest first."""
+    sizes = []
+    for name in dict.fromkeys(row.experiment for row in rows):
+        size = directory_size(campaign.where.experiment(name))
+        if size:
+            sizes.append((size, name))
+    return [(name, f"{size / 2**30:.2f} GiB") for size, name in sorted(sizes, reverse=True)]
+
+
+def directory_size(path: str) -> int:
+    """Return the bytes that a directory holds on disk, hard links counted once, links not followed."""
+    import os
+
+    total, todo, seen = 0, [path], set()
+    while todo:
+        try:
+            with os.scandir(todo.pop()) as entries:
+                for entry in entries:
+                    info = entry.stat(follow_symlinks=False)
+                    if (info.st_dev, info.st_ino) not in seen:
+                        seen.add((info.st_dev, info.st_ino))
+                        total += info.st_blocks * 512
+                    if entry.is_dir(follow_symlinks=False):
+                        todo.append(entry.path)
+        except OSError:
+            continue
+    return total
+
+
+def span(minutes: float) -> str:
+    """Return minutes as a duration people read."""
+    return durations.format(minutes * 60)

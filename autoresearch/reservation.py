@@ -1,0 +1,115 @@
+"""A place in the campaign for one launch: stop rules, attempt number, branch and state in one transaction."""
+
+from __future__ import annotations
+
+import os
+import shlex
+from collections.abc import Callable
+from typing import NamedTuple
+
+from autoresearch import attempts, clock, command, names, processes, standing, stop
+from autoresearch.attempts import State
+from autoresearch.campaign import Campaign
+from autoresearch.errors import Refused
+from autoresearch.ledger import Row
+
+
+class Draft(NamedTuple):
+    """What is to be run, before it has a place."""
+
+    experiment: str
+    commit: str
+    parent_commit: str
+    parent: str
+    description: str
+    overrides: list[str]
+    lines_delta: int | None = None
+    smoke: bool = False
+    role: str = "idea"
+    more: int = 0
+    confirms: str = ""
+    notes: list[str] = []
+    lock: str = ""  # of a chain of runs that is under way; empty for its first
+
+
+def reserve(campaign: Campaign, draft: Draft, make_branch: Callable[[], None]) -> State:
+    """Give a draft its place and return its state; nothing is changed when it is refused.
+
+    Args:
+        campaign: an open campaign.
+        draft: what is to be run.
+        make_branch: creates or advances the branch; called inside the transaction, raises when it cannot.
+
+    Raises:
+        Refused: a stop rule is met, or the experiment runs already.
+    """
+    with campaign.locked():
+        rows, states = campaign.rows(), attempts.every(campaign.where)
+        known = standing.facts(campaign, rows, states)
+        _check_free(draft, states)
+        cap = standing.run_cap(campaign, known)
+        if not draft.smoke:
+            new = not any(row.experiment == draft.experiment for row in rows)
+            allowed = stop.may_launch(standing.rules(campaign), known, cap_s=cap, is_new_idea=new)
+            if not allowed.ok:
+                raise Refused("stop rule", allowed.why, allowed.fix)
+        make_branch()
+        state = _state(campaign, draft, next_attempt(campaign, rows, states, draft), cap)
+        attempts.create(campaign.where, state)
+        return state
+
+
+def _check_free(draft: Draft, states: list[State]) -> None:
+    """Refuse a second run of an experiment that is under way; the runs of one chain follow each other."""
+    busy = [s for s in states if s.experiment == draft.experiment and s.phase != "withdrawn" and s.lock != draft.lock]
+    if busy:
+        why = f"{draft.experiment!r} is under way ({busy[0].id})"
+        raise Refused("experiment", why, f"make wait NAME={draft.experiment}, or make stop NAME={draft.experiment}")
+
+
+def next_attempt(campaign: Campaign, rows: list[Row], states: list[State], draft: Draft) -> int:
+    """Return the attempt number of a draft: one more than the highest that its ledger or a launch has."""
+    book = campaign.rows(smoke=True) if draft.smoke else rows
+    used = [int(row.attempt) for row in book if row.experiment == draft.experiment and row.attempt.isdigit()]
+    used += [s.attempt for s in states if s.experiment == draft.experiment and s.smoke == draft.smoke]
+    return max(used, default=0) + 1
+
+
+def _state(campaign: Campaign, draft: Draft, attempt: int, cap: float | None) -> State:
+    plan = campaign.plan
+    at = campaign.where.attempt(draft.experiment, attempt, draft.smoke)
+    words = [*plan.recipe_overrides, *draft.overrides]
+    if draft.smoke:
+        words += shlex.split(plan.smoke_overrides)
+    argv = command.build(plan.command, recipe=plan.recipe, attempt=at, overrides=words, seed=attempt)
+    return State(
+        experiment=draft.experiment,
+        attempt=attempt,
+        smoke=draft.smoke,
+        phase="reserved",
+        branch=campaign.branch(draft.experiment),
+        commit=draft.commit,
+        parent_commit=draft.parent_commit,
+        parent=draft.parent,
+        description=draft.description,
+        argv=argv,
+        tree="",
+        overrides=draft.overrides,
+        lines_delta=draft.lines_delta,
+        cap_s=cap,
+        reserved_at=clock.now(),
+        client=_self(),
+        lock=draft.lock or f"{names.attempt_id(draft.experiment, attempt, draft.smoke)}.lock",
+        notes=draft.notes,
+        role=draft.role,
+        more=draft.more,
+        confirms=draft.confirms,
+        mark=processes.new_mark().text(),
+        command=command.show(argv),
+        seed=attempt,
+    )
+
+
+def _self() -> str:
+    me = processes.identify(os.getpid())
+    return me.text() if me else ""

@@ -1,0 +1,58 @@
+"""Where a campaign stands: the facts for the stop rules, from the ledger and the attempts under way."""
+
+from __future__ import annotations
+
+from autoresearch import clock, stop
+from autoresearch.attempts import State
+from autoresearch.campaign import Campaign
+from autoresearch.ledger import Row
+
+
+def rules(campaign: Campaign) -> stop.Rules:
+    """Return the campaign's stop rules as approved."""
+    return stop.Rules.from_json(campaign.plan.rules)
+
+
+def facts(campaign: Campaign, rows: list[Row], states: list[State], now: float | None = None) -> stop.Facts:
+    """Return what the stop rules ask about.
+
+    Args:
+        campaign: an open campaign.
+        rows: its ledger.
+        states: its attempts without a row; plumbing runs count for nothing.
+        now: epoch seconds, default the wall clock.
+    """
+    now = clock.now() if now is None else now
+    recorded = {(row.experiment, row.attempt) for row in rows[-len(states) - 50 :]} if states else set()
+    running = [s for s in states if not s.smoke and (s.experiment, str(s.attempt)) not in recorded]
+    started = campaign.started()
+    first, deadline = started if started else (None, 0.0)
+    gpus = campaign.plan.gpus * campaign.plan.nodes
+    return stop.Facts(
+        now=now,
+        first_launch=first,
+        deadline=deadline or None,
+        attempts=[stop.Idea(r.experiment, r.value, r.status, r.end_cause, r.commit) for r in rows],
+        running=[state.experiment for state in running],
+        gpu_hours_used=_gpu_hours(rows, running, gpus, now) if gpus else 0.0,
+        direction=campaign.plan.direction,
+        gpus=gpus,
+    )
+
+
+def _gpu_hours(rows: list[Row], running: list[State], gpus: int, now: float) -> float:
+    minutes = sum(float(row.elapsed_min) for row in rows if row.elapsed_min)
+    minutes += sum((now - state.started_at) / 60 for state in running if state.started_at)
+    return minutes / 60 * gpus
+
+
+def run_cap(campaign: Campaign, known: stop.Facts) -> float | None:
+    """Return the seconds one more run may take: the tighter of the rules' and the recipe's own; None for no cap."""
+    limits = [stop.cap(rules(campaign), known), campaign.plan.recipe_timeout_s or None]
+    return min((limit for limit in limits if limit is not None), default=None)
+
+
+def line(campaign: Campaign, rows: list[Row], states: list[State]) -> stop.Standing:
+    """Return the standing with its sentence: `stop condition not yet met: 3/24 attempted, 6h12m remaining`."""
+    known = facts(campaign, rows, states)
+    return stop.standing(rules(campaign), known, cap_s=campaign.plan.recipe_timeout_s or None)

@@ -1,0 +1,32 @@
+"""`approve`: record the user's yes to exactly this plan."""
+
+from __future__ import annotations
+
+import getpass
+
+from autoresearch import campaign, knobs, plan, talk
+from autoresearch.errors import Refused
+from autoresearch.verbs import plan as plan_verb
+
+
+def run() -> int:
+    """Show the plan, ask, record the yes; YES=1 is the yes where there is no terminal."""
+    where = campaign.find()
+    made, data = plan.load(where.plan)
+    plan_verb.show(where, made)
+    if not (knobs.flag("YES") or talk.confirmed(f"Approve this plan of campaign {where.name}?")):
+        raise Refused("approval", "no yes was given", f"make approve CAMPAIGN={where.name} YES=1")
+    plan.approve(where, made, data, by=user())
+    campaign.remember(where)
+    talk.note(f"approved; next: make baseline CAMPAIGN={where.name}")
+    return 0
+
+
+def user() -> str:
+    """Return who decides: the account's name, or its number where it has none."""
+    try:
+        return getpass.getuser()
+    except (KeyError, OSError):
+        import os
+
+        return f"uid {os.getuid()}"

@@ -1,0 +1,138 @@
+"""`status`: where the campaign stands. Only reads; an orphan it meets is reported and its recovery started."""
+
+from __future__ import annotations
+
+from autoresearch import attempts, campaign, clock, durations, knobs, ledger, parents, recovery, standing, talk
+from autoresearch.attempts import State
+from autoresearch.campaign import Campaign
+from autoresearch.ledger import Row
+
+
+def run() -> int:
+    """Print the standing as lines, or as data with JSON=1."""
+    opened = campaign.open_any()
+    states = attempts.every(opened.where)
+    orphans = recovery.start_detached(opened, states)
+    book = ledger.read(opened.ledger_path)
+    facts = data(opened, book, states, orphans)
+    if knobs.flag("JSON"):
+        import json
+
+        talk.out(json.dumps(facts, indent=2, allow_nan=False))
+    else:
+        for line in lines(facts):
+            talk.out(line)
+    return 0
+
+
+def data(opened: Campaign, book: ledger.Ledger, states: list[State], orphans: list[State]) -> dict[str, object]:
+    """Return the standing as data; the schema is in docs/json.md."""
+    rows = book.rows
+    where = standing.line(opened, rows, states)
+    best = parents.best_kept(rows, opened.plan.direction)
+    return {
+        "campaign": opened.name,
+        "objective": opened.plan.objective,
+        "repository": opened.where.repository,
+        "metric": opened.plan.metric,
+        "direction": opened.plan.direction,
+        "stop_rule": opened.plan.stop,
+        "stop_condition_met": where.met,
+        "triggers": [trigger._asdict() for trigger in where.triggers],
+        "attempted": where.attempted,
+        "target": where.target,
+        "remaining_s": where.remaining_s,
+        "line": where.line,
+        "note": where.note,
+        "verdicts": {status: sum(row.status == status for row in rows) for status in ("keep", "discard", "crash")},
+        "baseline": result(parents.latest(rows, parents.BASELINE)),
+        "best": result(best),
+        "latest": result(rows[-1] if rows else None),
+        "running": [running(opened, state) for state in states],
+        "orphans": [state.id for state in orphans],
+        "torn_lines": book.torn,
+        "next": next_step(opened, rows, states, where.met),
+    }
+
+
+def result(row: Row | None) -> dict[str, object] | None:
+    """Return what is worth saying of a row in one line, None without one."""
+    if row is None:
+        return None
+    return {
+        "experiment": row.experiment,
+        "attempt": int(row.attempt),
+        "branch": row.branch,
+        "commit": row.commit,
+        "metric": row.value,
+        "status": row.status,
+        "end_cause": row.end_cause,
+        "description": row.description,
+        "reason": row.reason,
+    }
+
+
+def running(opened: Campaign, state: State) -> dict[str, object]:
+    """Return what an attempt under way is doing."""
+    from autoresearch import progress
+
+    return {
+        "id": state.id,
+        "branch": state.branch,
+        "phase": state.waited or state.phase,
+        "elapsed_s": round(clock.now() - state.started_at, 1) if state.started_at else None,
+        "cap_s": state.cap_s,
+        "job_id": state.job_id,
+        "log": progress.log_of(opened.where, state),
+        "quiet_s": progress.quiet_s(opened.where, state),
+    }
+
+
+def next_step(opened: Campaign, rows: list[Row], states: list[State], met: bool) -> str:
+    """Return the command to type next."""
+    if states:
+        return f"make wait NAME={states[0].experiment}"
+    if not parents.latest(rows, parents.BASELINE):
+        return f"make baseline CAMPAIGN={opened.name}"
+    return "make summarize" if met else "make experiment NAME=y HYPOTHESIS='area: change' ..."
+
+
+def lines(facts: dict[str, object]) -> list[str]:
+    """Return the standing as short lines, the next step last."""
+    out = [
+        f"campaign   {facts['campaign']}: {facts['objective'] or 'no objective given'}",
+        f"metric     {facts['metric']} ({facts['direction']})",
+    ]
+    for label in ("baseline", "best", "latest"):
+        found = facts[label]
+        if isinstance(found, dict):
+            out.append(f"{label:<10} {_result(found)}")
+    for item in facts["running"]:  # type: ignore[attr-defined]
+        out.append(f"running    {_running(item)}")
+    if facts["orphans"]:
+        out.append(f"orphans    {' '.join(facts['orphans'])}: recovery started")  # type: ignore[arg-type]
+    if facts["torn_lines"]:
+        out.append(f"warning    the ledger has torn lines, skipped: {facts['torn_lines']}")
+    out.append(str(facts["line"]))
+    if facts["note"]:
+        out.append(str(facts["note"]))
+    return [*out, f"next: {facts['next']}"]
+
+
+def _result(found: dict[str, object]) -> str:
+    value = "no valid metric" if found["metric"] is None else repr(found["metric"])
+    text = f"{found['experiment']} {value} {found['status']}"
+    if found["end_cause"] not in ("ok", ""):
+        text += f" ({found['end_cause']})"
+    return talk.one_line(f"{text}  {found['description']}", 110)
+
+
+def _running(item: dict[str, object]) -> str:
+    text = f"{item['id']} {item['phase']}"
+    if isinstance(item["elapsed_s"], float):
+        text += f" for {durations.format(item['elapsed_s'])}"
+        if isinstance(item["cap_s"], (int, float)):
+            text += f" of {durations.format(float(item['cap_s']))}"
+    if isinstance(item["quiet_s"], float) and item["quiet_s"] > 60:
+        text += f", no output for {durations.format(item['quiet_s'])}"
+    return f"{text}  log {item['log']}"

@@ -1,0 +1,39 @@
+"""`summarize`: the table, the best result, the plot, and the written summary in the repository."""
+
+from __future__ import annotations
+
+from autoresearch import attempts, campaign, files, knobs, plot, report, talk
+from autoresearch.campaign import Campaign
+from autoresearch.ledger import Row
+
+
+def run() -> int:
+    """Print the summary and write summary.md and progress.svg."""
+    opened = campaign.open_any()
+    rows = opened.rows()
+    facts = report.data(opened, rows, attempts.every(opened.where))
+    write(opened, rows, facts)
+    if knobs.flag("JSON"):
+        import json
+
+        talk.out(json.dumps({**facts, "results": [row._asdict() for row in rows]}, indent=2, allow_nan=False))
+        return 0
+    shown = rows if knobs.flag("ALL") else rows[-report.SHOWN :]
+    if len(shown) < len(rows):
+        talk.out(f"the latest {len(shown)} of {len(rows)} rows; ALL=1 shows all")
+    if shown:
+        talk.out(talk.table([report.cells(row) for row in shown], report.HEADERS))
+    for line in report.lines(facts):
+        talk.out(line)
+    held = report.held_on_disk(opened, rows)
+    if held:
+        talk.out("on scratch: " + ", ".join(f"{name} {size}" for name, size in held[:5]))
+    talk.out(f"written: {opened.where.summary} and {opened.where.plot}")
+    return 0
+
+
+def write(opened: Campaign, rows: list[Row], facts: dict[str, object]) -> None:
+    """Write the summary and the plot into the repository's records."""
+    files.replace(opened.where.summary, report.markdown(opened, rows, facts).encode("utf-8", "replace"))
+    drawn = plot.svg(opened.name, opened.plan.metric, rows, opened.plan.direction)
+    files.replace(opened.where.plot, drawn.encode("utf-8", "replace"))
