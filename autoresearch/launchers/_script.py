@@ -1,0 +1,194 @@
+"""The script that runs one attempt on a machine of an engine, and what it notes about itself.
+
+It takes the command byte for byte, ends what the command leaves behind, and appends to a small state file when
+the run began and how it ended: evidence that stays when an engine has forgotten the job.
+"""
+
+from __future__ import annotations
+
+import os
+import shlex
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
+from autoresearch.launchers import Job
+
+LINKED = ("TMPDIR", "RAY_TMPDIR")
+CANNOT_START = 97  # the script's exit code when the tree or a secret is missing on the machine
+
+TEMPLATE = r"""#!/bin/bash
+# Runs one attempt of an autoresearch campaign: {title}
+# Token {token}. Notes go to the state file; output to the log of the engine or the one named below.
+state={state}
+note() {{ printf '%s %s %s\n' "$1" "$(date +%s.%N)" "$2" >>"$state"; }}
+fail() {{ printf 'autoresearch: %s\n' "$1" >&2; note failed "$1"; exit {cannot}; }}
+{redirect}
+# Cancelled while the engine could not be told: do not begin.
+if [[ -e $state.cancelled ]]; then exit 143; fi
+{needs}{exports}{links}cd -- {tree} || fail 'the tree of the attempt is not visible on this machine'
+if [[ -n ${{SLURM_RESTART_COUNT:-}} ]]; then printf 'autoresearch: started again after a requeue\n'; fi
+
+command=(
+{command}
+)
+
+# All that the command starts carries this mark in its environment.
+mark='AUTORESEARCH_JOB={token}'
+marked() {{ grep -lzxF -- "$mark" /proc/[0-9]*/environ 2>/dev/null | tr -dc '0-9\n'; }}
+signal_marked() {{
+  local pids
+  mapfile -t pids < <(marked)
+  if ((${{#pids[@]}})); then kill "-$1" "${{pids[@]}}" 2>/dev/null; fi
+}}
+leave_nothing() {{
+  local try
+  [[ -n $(marked) ]] || return 0
+  signal_marked TERM
+  for ((try = 0; try < 20; try++)); do
+    [[ -n $(marked) ]] || return 0
+    sleep 0.1
+  done
+  signal_marked KILL
+}}
+# The engine has sent TERM to the command as well: give it its time, then end what is left.
+ended_early=
+stop() {{
+  local try
+  trap '' TERM INT
+  ended_early=1
+  note stopped 1
+  for ((try = 0; try < {grace_tenths}; try++)); do
+    kill -0 "$child" 2>/dev/null || break
+    sleep 0.1
+  done
+  leave_nothing
+}}
+note began "$(uname -n)"
+env -- "$mark" "${{command[@]}}" </dev/null &
+child=$!
+trap stop TERM INT
+wait "$child"
+code=$?
+if [[ -n $ended_early ]]; then
+  wait "$child"
+  code=$?
+fi
+trap '' TERM INT
+leave_nothing
+note ended "$code"
+exit "$code"
+"""
+
+
+class Noted(NamedTuple):
+    """What a script noted: epoch seconds of its last start and of its end, its exit code, its machine."""
+
+    began: float | None = None
+    ended: float | None = None
+    exit_code: int | None = None
+    host: str = ""
+    failed: str = ""  # why the script could not begin
+    stopped: bool = False  # it was sent TERM from outside
+
+
+def quoted(words: Sequence[str]) -> str:
+    """The words as a shell would have to read them, one a line."""
+    return "\n".join(f"  {shlex.quote(word)}" for word in words)
+
+
+def _links(env: Mapping[str, str]) -> str:
+    """Lines that make the short links to temporary directories on a machine that has its own /tmp."""
+    lines = []
+    for name in LINKED:
+        link = env.get(name, "")
+        target = os.path.realpath(link) if link else ""
+        if not link or target == link:
+            continue
+        inside, short, real = (shlex.quote(word) for word in (os.path.dirname(link), link, target))
+        lines.append(
+            f"if [[ ! -d {short} ]]; then mkdir -p -m 700 -- {inside}; ln -sT -- {real} {short} 2>/dev/null; fi\n"
+            f"if [[ -d {short} && -O {inside} ]]; then export {name}={short}; else export {name}={real}; fi\n"
+        )
+    return "".join(lines)
+
+
+def render(
+    job: Job, token: str, state: str, *, redirect: bool, exports: Mapping[str, str], needs: Sequence[str]
+) -> str:
+    """The script's text.
+
+    Args:
+        token: what makes this launch unique; the mark of its processes.
+        state: path of the state file.
+        redirect: send output to `job.log_path` (engines that keep output elsewhere).
+        exports: public variables to set; an engine that hands the whole environment over needs none.
+        needs: names of variables that must be set on the machine.
+    """
+    needed = "".join(
+        f"[[ -n ${{{key}+set}} ]] || fail 'the machine does not supply {key}'\n" for key in needs if key.isidentifier()
+    )
+    return TEMPLATE.format(
+        title=job.id,
+        token=token,
+        state=shlex.quote(state),
+        cannot=CANNOT_START,
+        redirect=f"exec >>{shlex.quote(job.log_path)} 2>&1 </dev/null" if redirect else "",
+        needs=needed,
+        exports="".join(f"export {key}={shlex.quote(value)}\n" for key, value in sorted(exports.items())),
+        links=_links(job.env),
+        tree=shlex.quote(job.tree),
+        command=quoted(job.argv),
+        grace_tenths=max(int(job.grace_s * 10), 1),
+    )
+
+
+def write(path: str, text: str) -> None:
+    """Write a script durably, executable for its owner only; bytes of arguments that are not UTF-8 stay as they are."""
+    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW, 0o700)
+    with os.fdopen(descriptor, "wb") as file:
+        file.write(text.encode("utf-8", "surrogateescape"))
+        file.flush()
+        os.fsync(file.fileno())
+    folder = os.open(os.path.dirname(path), os.O_RDONLY)
+    try:
+        os.fsync(folder)
+    finally:
+        os.close(folder)
+
+
+def token_of(path: str) -> str:
+    """The token in a script that was written, empty when there is no such script."""
+    try:
+        with open(path, encoding="utf-8", errors="replace") as file:
+            for line in file:
+                if line.startswith("# Token "):
+                    return line[len("# Token ") :].split(".", 1)[0].strip()
+    except FileNotFoundError:
+        pass
+    return ""
+
+
+def read_state(path: str) -> Noted:
+    """What the script noted, the last start counting; lines that are not complete are left out."""
+    noted = Noted()
+    try:
+        with open(path, encoding="utf-8", errors="replace") as file:
+            text = file.read()
+    except OSError:
+        return noted
+    for line in text.split("\n")[:-1]:
+        word, _, rest = line.partition(" ")
+        when, _, value = rest.partition(" ")
+        try:
+            time = float(when)
+        except ValueError:
+            continue
+        if word == "began":
+            noted = Noted(began=time, host=value)
+        elif word == "ended" and value.isdigit():
+            noted = noted._replace(ended=time, exit_code=int(value))
+        elif word == "stopped":
+            noted = noted._replace(stopped=True)
+        elif word == "failed":
+            noted = noted._replace(ended=time, exit_code=CANNOT_START, failed=value)
+    return noted

@@ -1,0 +1,155 @@
+"""Looks before the first Slurm job: is Slurm there, does it take the job, does a job see our directories."""
+
+from __future__ import annotations
+
+import os
+import secrets
+import shlex
+import time
+from collections.abc import Mapping, Sequence
+
+from autoresearch.errors import AutoresearchError
+from autoresearch.launchers import Finding
+from autoresearch.launchers import _slurm_calls as calls
+from autoresearch.launchers._calls import MISSING, Answer, call
+from autoresearch.launchers._slurm_submit import SUBMIT_S, has_option, pairs, words
+
+NEEDED = ("sbatch", "squeue", "scontrol", "scancel")
+GPU_OPTIONS = ("--gres", "--gpus", "--gpus-per-node", "--gpus-per-task", "--exclusive", "--tres-per-task")
+CANARY = """#!/bin/bash
+exec 2>/dev/null
+answer={answer}
+for path in {paths}; do
+  if [[ ! -d $path ]]; then printf 'missing %s\\n' "$path"
+  elif [[ $path != {tree} && ! -w $path ]]; then printf 'read-only %s\\n' "$path"
+  else printf 'ok %s\\n' "$path"; fi
+done >"$answer.part"
+mv -- "$answer.part" "$answer"
+"""
+
+
+def check(settings: Mapping[str, str], gpus_needed: int, nodes: int) -> list[Finding]:
+    """Findings for `doctor` and before the first launch, the first hindrance last.
+
+    Args:
+        gpus_needed: GPUs the recipe wants on each node, 0 when it wants none or that is not known.
+        nodes: how many nodes it wants.
+    """
+    for program in NEEDED:
+        answer = call([program, "--version"], timeout_s=10.0)
+        if answer.code == MISSING:
+            return [Finding("FAIL", program, "not installed", "run on a machine that submits to Slurm")]
+        if answer.code != 0:
+            return [Finding("FAIL", program, answer.text, "set SLURM_CONF, or run on a machine that submits to Slurm")]
+    findings = [Finding("ok", "Slurm", answer.out.strip())]
+    try:
+        parts = words(settings)
+        pairs(settings)
+    except AutoresearchError as error:
+        return [*findings, Finding("FAIL", error.what, error.why, error.fix)]
+    ping = calls.query(["scontrol", "ping"])
+    if " is UP" not in ping.out:
+        return [*findings, Finding("FAIL", "the controller", "does not answer", "try later: scontrol ping")]
+    findings.append(_test_only(parts))
+    findings.append(_books())
+    findings.extend(_resources(parts, settings, gpus_needed, nodes))
+    return findings
+
+
+def _test_only(parts: Sequence[str]) -> Finding:
+    answer = call(
+        ["sbatch", "--test-only", *parts, "--wrap=true"], timeout_s=SUBMIT_S, env=calls.environment(os.environ)
+    )
+    if answer.code == 0:
+        return Finding("ok", "SLURM_ARGS", answer.text.removeprefix("sbatch: "))
+    return Finding("FAIL", "SLURM_ARGS", answer.text, "correct SLURM_ARGS in the plan")
+
+
+def _books() -> Finding:
+    if calls.query(["sacct", "-X", "-n", "-P", "-j", "1", "-o", "state"]).code == 0:
+        return Finding("ok", "accounting", "sacct answers")
+    if calls.query(["sacct", "-c", "-n", "-P", "-j", "1", "-o", "state"]).code == 0:
+        return Finding("ok", "accounting", "no sacct, but the completion log can be read")
+    return Finding(
+        "warn", "accounting", "no sacct here", "ends are read from the controller's memory and the job's notes"
+    )
+
+
+def _resources(parts: list[str], settings: Mapping[str, str], gpus_needed: int, nodes: int) -> list[Finding]:
+    found = []
+    asks = any(has_option(parts, option) for option in GPU_OPTIONS) or has_option(parts, "--gpus", "-G")
+    if gpus_needed and not asks and not settings.get("SLURM_SCRIPT"):
+        found.append(
+            Finding(
+                "warn",
+                "GPUs",
+                f"the recipe wants {gpus_needed} a node, SLURM_ARGS asks for none",
+                f"add --gpus-per-node={gpus_needed} to SLURM_ARGS",
+            )
+        )
+    if nodes > 1 and not has_option(parts, "--nodes", "-N"):
+        found.append(Finding("warn", "nodes", f"the recipe wants {nodes}", f"add --nodes={nodes} to SLURM_ARGS"))
+    if has_option(parts, "--time", "-t"):
+        found.append(Finding("warn", "--time", "SLURM_ARGS sets it", "leave it out, and it follows the plan's cap"))
+    if settings.get("SLURM_SCRIPT") and not settings.get("SLURM_CONTAINER") and not os.environ.get("CONTAINER"):
+        found.append(Finding("FAIL", "SLURM_CONTAINER", "is not set", "name the image that the script starts"))
+    return found
+
+
+def canary(settings: Mapping[str, str], tree: str, directories: Sequence[str], wait_s: float = 900.0) -> Finding:
+    """Prove by a small job that the tree can be seen and the directories written where jobs run.
+
+    Args:
+        tree: an attempt's worktree.
+        directories: the experiment's directories; the first also carries the answer.
+        wait_s: seconds that the job may take, queue included; then it is cancelled.
+    """
+    token = secrets.token_hex(4)
+    answer_path = os.path.join(directories[0], f".canary-{token}")
+    script = CANARY.format(
+        answer=shlex.quote(answer_path),
+        paths=" ".join(shlex.quote(path) for path in (tree, *directories)),
+        tree=shlex.quote(tree),
+    )
+    argv = ["sbatch", *words(settings), "--parsable", "--nodes=1", "--ntasks=1", "--time=5", "--no-requeue"]
+    argv += [f"--job-name=autoresearch-canary-{token}", "--output=/dev/null", "--chdir=/", "--export=PATH"]
+    submitted = call(argv, timeout_s=SUBMIT_S, env=calls.environment(os.environ), stdin=script)
+    job_id = submitted.out.strip().split(";")[0]
+    if submitted.code != 0 or not job_id.isdigit():
+        return Finding("FAIL", "canary job", submitted.text, "correct SLURM_ARGS in the plan")
+    try:
+        return _read(job_id, answer_path, wait_s)
+    finally:
+        calls.query(["scancel", job_id])
+        if os.path.exists(answer_path):
+            os.unlink(answer_path)
+
+
+def _read(job_id: str, path: str, wait_s: float) -> Finding:
+    until, pause, ended_at = time.monotonic() + wait_s, 0.2, 0.0
+    state = "pending"
+    while time.monotonic() < until:
+        os.listdir(os.path.dirname(path))  # makes network file systems look again
+        if os.path.exists(path):
+            with open(path, encoding="utf-8", errors="replace") as file:
+                bad = [line for line in file.read().splitlines() if not line.startswith("ok ")]
+            if bad:
+                return Finding("FAIL", "canary job", f"on the node: {'; '.join(bad)}", "use a shared SCRATCH")
+            return Finding("ok", "canary job", f"job {job_id} saw the tree and the directories")
+        record = calls.look_up(job_id)
+        if not isinstance(record, Answer):
+            state = "unknown" if record is None else f"{record.state} {record.reason}".strip()
+            if record is None or record.state in calls.ENDED:
+                ended_at = ended_at or time.monotonic()
+                if time.monotonic() - ended_at > 15.0:
+                    return Finding(
+                        "FAIL",
+                        "canary job",
+                        f"its answer did not come back (job {job_id}: {state})",
+                        "use a shared SCRATCH",
+                    )
+        time.sleep(pause)
+        pause = min(pause * 1.3, 5.0)
+    return Finding(
+        "FAIL", "canary job", f"no answer in {wait_s:.0f} s ({state})", "try again when the queue is shorter"
+    )

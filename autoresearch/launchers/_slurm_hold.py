@@ -1,0 +1,255 @@
+"""One allocation that is held while several experiments run inside it, so that start-up is paid once.
+
+`hold` submits it, `submit` starts an attempt as a step of it (or through the attach script that NeMo-RL's
+`ray.sub` leaves for an idle cluster), `release` gives it back.
+"""
+
+from __future__ import annotations
+
+import os
+import secrets
+import shlex
+import subprocess
+import time
+from collections.abc import Mapping
+
+from autoresearch.errors import Refused, TryAgain
+from autoresearch.launchers import Job, Watch
+from autoresearch.launchers import _slurm_calls as calls
+from autoresearch.launchers import _slurm_submit as submission
+from autoresearch.launchers._calls import Answer, call, refuse_secrets
+from autoresearch.launchers._script import CANNOT_START, read_state, render, token_of, write
+from autoresearch.launchers._waiting import Clock, Sight, cause_of
+
+IDLE = """#!/bin/bash
+# An allocation held by autoresearch; nothing runs here but the steps of experiments.
+exec sleep infinity
+"""
+STEP_S = 20.0  # a step is listed within a second; a busy controller may need longer
+
+
+def is_step(job_id: str) -> bool:
+    """Is this the id of a step inside an allocation (`12.3`)?"""
+    return "." in job_id
+
+
+def hold(
+    settings: Mapping[str, str],
+    *,
+    name: str,
+    tree: str,
+    logs: str,
+    env: Mapping[str, str],
+    limit_s: float | None = None,
+) -> str:
+    """Submit an allocation that idles until it is released.
+
+    Args:
+        settings: the plan's; SLURM_ARGS ask for the resources, SLURM_SCRIPT for a Ray cluster in containers.
+        name: readable part of the job's name.
+        tree: directory it is submitted from; the site's script is looked for here.
+        logs: directory for its script and output.
+        env: its environment.
+        limit_s: seconds after which Slurm takes it back by itself; None leaves that to SLURM_ARGS or the site.
+    Returns:
+        the job id. It may still be pending.
+    Raises:
+        Refused, TryAgain: as a submission of an attempt does.
+    """
+    where = submission.Files(f"{logs}/hold.sh", f"{logs}/hold.state", f"{logs}/hold.log")
+    token = secrets.token_hex(4)
+    job = Job(f"{name}-hold", [], tree, env, {"EXP_DIR": logs}, (), logs, where.batch_log, limit_s, 0.0, None, settings)
+    site = settings.get("SLURM_SCRIPT", "")
+    write(where.script, IDLE.replace("\n# An", f"\n# Token {token}.\n# An", 1))
+    script, variables = where.script, dict(env)
+    if site:
+        script = os.path.join(tree, site)
+        variables = submission.site_environment(job, settings, where) | {"COMMAND": ""}
+    full = submission.name_of(job, token)
+    argv = submission.arguments(job, settings, full, where, script)
+    argv = [word for word in argv if word != "--requeue"]
+    argv.insert(1, "--no-requeue")  # a restarted allocation would have lost what ran inside it
+    answer = call(argv, timeout_s=submission.SUBMIT_S, env=calls.environment(variables), cwd=tree)
+    job_id = answer.out.strip().split("\n")[-1].split(";")[0]
+    return job_id if answer.code == 0 and job_id.isdigit() else submission.perhaps(answer, full)
+
+
+def release(job_id: str, bound_s: float = 120.0) -> None:
+    """Give an allocation back and wait until it is gone; harmless when it already is.
+
+    Raises:
+        TryAgain: it is still there after `bound_s` seconds.
+    """
+    until = time.monotonic() + bound_s
+    calls.query(["scancel", job_id])
+    while True:
+        record = calls.look_up(job_id)
+        if record is None or (not isinstance(record, Answer) and record.state in calls.ENDED):
+            return
+        if time.monotonic() >= until:
+            raise TryAgain("release", f"allocation {job_id} is not gone yet", f"look at: squeue -j {job_id}")
+        time.sleep(0.5)
+
+
+def describe(job_id: str) -> str:
+    """One line on a step."""
+    listed = _steps(job_id.split(".")[0])
+    if isinstance(listed, Answer):
+        return f"step {job_id}: the controller does not answer ({listed.text})"
+    return f"step {job_id}: {'RUNNING' if job_id in listed else 'not running'}"
+
+
+def _steps(allocation: str) -> dict[str, str] | Answer:
+    """The running steps of an allocation as {id: name}; an Answer when the controller is away."""
+    answer = calls.query(["squeue", "-h", "-s", "-j", allocation, "-o", "%i|%j"])
+    if answer.code != 0 and not calls.UNKNOWN.search(answer.err):
+        return answer
+    return dict(line.split("|", 1) for line in answer.out.splitlines() if "|" in line)
+
+
+def submit(job: Job, watch: Watch) -> str:
+    """Start the attempt inside the held allocation, waiting for that to come up; records and returns the step's id.
+
+    Raises:
+        Refused: the allocation has ended, or the step did not start.
+        TryAgain: the controller does not answer, or a stop was asked for while waiting.
+    """
+    refuse_secrets(job, "the command", job.argv)
+    allocation = job.settings["SLURM_HOLD"]
+    _wait_for(allocation, job, watch)
+    where, token = submission.files(job, 1), secrets.token_hex(4)
+    name = submission.name_of(job, token)
+    site = job.settings.get("SLURM_SCRIPT")
+    drop = submission.NOT_IN_CONTAINER if site else ()
+    env = {key: value for key, value in job.env.items() if key not in drop}
+    write(where.script, render(job._replace(env=env), token, where.state, redirect=True, exports={}, needs=()))
+    client = _start(job, allocation, where, name, env)
+    until = time.monotonic() + STEP_S
+    while time.monotonic() < until:
+        listed = _steps(allocation)
+        if not isinstance(listed, Answer):
+            for step, called in listed.items():
+                if called == name:
+                    watch.submitted(step)
+                    return step
+        if client.poll() is not None:
+            break
+        time.sleep(0.2)
+    if read_state(where.state).began is not None:  # over before it was listed
+        step = f"{allocation}.over"
+        watch.submitted(step)
+        return step
+    client.terminate()
+    raise Refused("srun", f"the step did not start in allocation {allocation}", f"see {job.logs}/srun.log")
+
+
+def _wait_for(allocation: str, job: Job, watch: Watch) -> None:
+    while True:
+        record = calls.look_up(allocation)
+        if record is None or (not isinstance(record, Answer) and record.state in calls.ENDED):
+            raise Refused("SLURM_HOLD", f"allocation {allocation} has ended", "hold a new one or release it")
+        state = "away" if isinstance(record, Answer) else record.state
+        if state == "RUNNING" and (
+            not job.settings.get("SLURM_SCRIPT") or os.path.exists(attach_script(allocation, job))
+        ):
+            return
+        if watch.stop_requested():
+            raise TryAgain("the held allocation", f"{allocation} is {state}", "stopped while waiting for it")
+        if job.deadline is not None and time.time() + (job.cap_s or 0.0) >= job.deadline:
+            raise Refused("the held allocation", f"{allocation} is {state} and the deadline leaves no room", "")
+        watch.say(f"pending: allocation {allocation} is {state}")
+        time.sleep(1.0)
+
+
+def attach_script(allocation: str, job: Job) -> str:
+    """Where ray.sub leaves its attach script: the directory that the allocation was submitted from."""
+    answer = calls.query(["scontrol", "show", "job", "-o", allocation])
+    found = answer.out.partition(" WorkDir=")[2].partition(" StdErr=")[0].strip()
+    return f"{found or job.tree}/{allocation}-attach.sh"
+
+
+def _start(
+    job: Job, allocation: str, where: submission.Files, name: str, env: Mapping[str, str]
+) -> subprocess.Popen[bytes]:
+    """The client of the step, in a session of its own: it ends with the step, whatever becomes of us."""
+    variables = calls.environment(env)
+    if job.settings.get("SLURM_SCRIPT"):
+        argv = ["bash", attach_script(allocation, job)]
+        variables |= {"COMMAND": f"bash {shlex.quote(where.script)}", "SLURM_JOB_NAME": name}
+    else:
+        limit = submission.minutes(job, 0.0)
+        argv = ["srun", f"--jobid={allocation}", "--overlap", "--nodes=1", "--ntasks=1", "--cpu-bind=none"]
+        argv += ["--mpi=none", "--export=ALL", f"--job-name={name}", f"--chdir={job.tree}"]
+        argv += [] if limit is None else [f"--time={limit}"]
+        argv += ["bash", where.script]
+    with open(f"{job.logs}/srun.log", "ab") as log:
+        try:
+            return subprocess.Popen(
+                argv,
+                env=variables,
+                cwd=job.tree,
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                start_new_session=True,
+            )
+        except FileNotFoundError:
+            raise Refused("srun", "not found", "run on a machine that submits to Slurm") from None
+
+
+def recover(job: Job) -> str:
+    """The step of an attempt whose id was never recorded; empty when it never began."""
+    where = submission.files(job, 1)
+    token = token_of(where.script)
+    allocation = job.settings["SLURM_HOLD"]
+    until = time.monotonic() + 5.0
+    while token and time.monotonic() < until:
+        listed = _steps(allocation)
+        if not isinstance(listed, Answer):
+            for step, called in listed.items():
+                if called == submission.name_of(job, token):
+                    return step
+        if read_state(where.state).began is not None:
+            return f"{allocation}.over"
+        time.sleep(0.5)
+    return ""
+
+
+class StepEngine:
+    """One step of a held allocation, as the common loop sees it."""
+
+    def __init__(self, job: Job, step: str, clock: Clock) -> None:
+        self.step, self.clock = step, clock
+        self.allocation = step.split(".")[0]
+        self.where = submission.files(job, 1)
+        self.asked = False
+
+    def look(self) -> Sight:
+        """Is the step listed; else what the script noted; else what became of the allocation."""
+        listed = _steps(self.allocation)
+        noted = read_state(self.where.state)
+        if isinstance(listed, Answer):
+            return Sight("away", listed.text)
+        if self.step in listed:
+            return Sight("running", f"step {self.step}", started_at=noted.began, host=noted.host)
+        record = calls.look_up(self.allocation)
+        if isinstance(record, Answer):
+            return Sight("away", record.text)
+        over = record is None or record.state in calls.ENDED
+        if noted.failed:
+            return Sight("ended", noted.failed, "launcher", CANNOT_START, noted.began, noted.ended, noted.host)
+        if over and (noted.exit_code is None or noted.stopped):
+            cause = "cancelled" if self.asked else "launcher"
+            reason = f"the held allocation {self.allocation} has ended"
+            return Sight("ended", reason, cause, None, noted.began, noted.ended, noted.host)
+        if noted.exit_code is not None:
+            cause = "cancelled" if self.asked or noted.stopped else cause_of(noted.exit_code)
+            return Sight("ended", "", cause, noted.exit_code, noted.began, noted.ended, noted.host)
+        return Sight("gone")
+
+    def end(self, force: bool) -> None:
+        """TERM to the step's processes, then KILL; the allocation stays."""
+        self.asked = True
+        if self.step.endswith(".over"):
+            return
+        calls.query(["scancel", *([] if force else ["--signal=TERM"]), self.step])

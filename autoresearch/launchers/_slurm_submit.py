@@ -1,0 +1,237 @@
+"""How an attempt is handed to `sbatch`: options, environment, and the script that lies beside the logs."""
+
+from __future__ import annotations
+
+import math
+import os
+import re
+import secrets
+import shlex
+import time
+from collections.abc import Mapping
+from typing import NamedTuple
+
+from autoresearch.errors import Refused, TryAgain, Usage
+from autoresearch.launchers import Job, Watch
+from autoresearch.launchers._calls import MISSING, Answer, call, refuse_secrets
+from autoresearch.launchers._script import render, token_of, write
+from autoresearch.launchers._slurm_calls import environment, find, is_away
+
+# What only autoresearch may say, or what would break a promise (arrays, waiting, other output, partial environments).
+OURS_LONG = (
+    *("--array", "--chdir", "--error", "--export", "--export-file", "--hold", "--ignore-pbs", "--input", "--job-name"),
+    *("--open-mode", "--output", "--parsable", "--quiet", "--test-only", "--wait", "--wrap"),
+)
+OURS_SHORT = set("aDeHiJoQW")
+# On a cluster of ray.sub's own these would send the driver elsewhere, or name links that containers do not have.
+NOT_IN_CONTAINER = ("RAY_ADDRESS", "RAY_TMPDIR", "TMPDIR", "UV_CACHE_DIR")
+MARGIN_S = 120.0
+RAY_SUB_STARTUP_S = 45 * 60.0  # ray.sub itself waits 30 min for workers and 10 for a sandbox
+SUBMIT_S = 60.0
+FULL = re.compile(r"MaxSubmitJob|MaxJobCount|SubmitJobLimit|job submit limit", re.IGNORECASE)
+
+
+class Files(NamedTuple):
+    """The files of one submission, all in the attempt's logs."""
+
+    script: str
+    state: str
+    batch_log: str
+
+
+def files(job: Job, attempt: int = 0) -> Files:
+    """The files of the n-th submission of an attempt; 0 means the newest that exists (or the first)."""
+    if attempt == 0:
+        attempt = 2 if os.path.exists(f"{job.logs}/slurm.2.sh") else 1
+    stem = f"{job.logs}/slurm" + ("" if attempt == 1 else f".{attempt}")
+    return Files(f"{stem}.sh", f"{stem}.state", f"{stem}.log")
+
+
+def name_of(job: Job, token: str) -> str:
+    """The job's name in Slurm: readable, and unique for good, because a name is how a lost id is found again."""
+    return f"{job.id}-{token}"
+
+
+def words(settings: Mapping[str, str]) -> list[str]:
+    """SLURM_ARGS as words.
+
+    Raises:
+        Usage: quotes that do not match, or an option that autoresearch has to set itself.
+    """
+    line = settings.get("SLURM_ARGS", "")
+    try:
+        parts = shlex.split(line)
+    except ValueError as error:
+        raise Usage("SLURM_ARGS", f"{line!r}: {error}", "write it as on a command line") from None
+    for part in parts:
+        option = part.split("=", 1)[0]
+        long = option.startswith("--") and any(ours.startswith(option) for ours in OURS_LONG)
+        short = re.match(r"-[A-Za-z]", part) and part[1] in OURS_SHORT
+        if long or short or part in ("--", ":"):
+            raise Usage("SLURM_ARGS", f"{part!r} is not for the plan", "leave it out: autoresearch sets what it needs")
+    return parts
+
+
+def has_option(parts: list[str], long: str, short: str = "") -> bool:
+    """Is an option given, in any of the forms sbatch takes?"""
+    return any(
+        part.split("=", 1)[0] == long or (short and part.startswith(short) and not part.startswith("--"))
+        for part in parts
+    )
+
+
+def pairs(settings: Mapping[str, str]) -> dict[str, str]:
+    """SLURM_ENV (`GPUS_PER_NODE=8 UV_CACHE_DIR_OVERRIDE=/x`) as variables for the site's script."""
+    found = {}
+    for word in shlex.split(settings.get("SLURM_ENV", "")):
+        key, equals, value = word.partition("=")
+        if not equals or not re.fullmatch(r"[A-Z_][A-Z0-9_]*", key, re.ASCII):
+            raise Usage("SLURM_ENV", f"{word!r} is not NAME=value", "")
+        found[key] = value
+    return found
+
+
+def startup_s(settings: Mapping[str, str]) -> float:
+    """Seconds that a cluster may take from the job's start to the run's, 0 for a plain script."""
+    text = settings.get("SLURM_STARTUP", "")
+    if text:
+        from autoresearch.durations import parse
+
+        return parse(text)
+    return RAY_SUB_STARTUP_S if settings.get("SLURM_SCRIPT") else 0.0
+
+
+def minutes(job: Job, startup: float) -> int | None:
+    """`--time`: Slurm counts whole minutes and looks twice a minute, so it is the second line behind our own cap."""
+    return None if job.cap_s is None else math.ceil((job.cap_s + job.grace_s + startup + MARGIN_S) / 60)
+
+
+def pattern(path: str) -> str:
+    """A path for `--output`, where `%` and backslashes would mean something."""
+    if "\\" in path:
+        raise Refused(
+            "the log's path", f"{path!r} holds a backslash, which Slurm cannot take", "choose another SCRATCH"
+        )
+    return path.replace("%", "%%")
+
+
+def arguments(job: Job, settings: Mapping[str, str], name: str, where: Files, script: str) -> list[str]:
+    """The whole `sbatch` command line of one submission."""
+    parts = words(settings)
+    argv = ["sbatch", "--requeue", "--kill-on-invalid-dep=yes"]
+    limit = minutes(job, startup_s(settings))
+    if limit is not None and not has_option(parts, "--time", "-t"):
+        argv.append(f"--time={limit}")
+    output = where.batch_log if settings.get("SLURM_SCRIPT") else job.log_path
+    return [
+        *argv,
+        *parts,
+        "--parsable",
+        f"--job-name={name}",
+        f"--output={pattern(output)}",
+        "--open-mode=append",
+        f"--chdir={job.tree}",
+        "--export=ALL",
+        script,
+    ]
+
+
+def mounts(job: Job, given: str) -> str:
+    """MOUNTS of ray.sub: the plan's, and the attempt's tree and directories where those do not cover them."""
+    covered = [entry.split(":")[0].rstrip("/") for entry in given.split(",") if entry]
+    added = []
+    for path in (job.tree, job.exports.get("EXP_DIR", job.logs), job.logs):
+        if any(path == have or path.startswith(have + "/") for have in covered):
+            continue
+        if re.search(r"[:,\s]", path):
+            raise Refused("the attempt's path", f"{path!r} cannot be mounted in a container", "choose another SCRATCH")
+        covered.append(path)
+        added.append(f"{path}:{path}")
+    return ",".join([given, *added] if given else added)
+
+
+def site_environment(job: Job, settings: Mapping[str, str], where: Files) -> dict[str, str]:
+    """What a script like NeMo-RL's ray.sub takes from the environment.
+
+    COMMAND is only the path of our script: ray.sub echoes and stores it, so nothing of value may be in it.
+    """
+    env = {key: value for key, value in job.env.items() if key not in NOT_IN_CONTAINER} | pairs(settings)
+    container = settings.get("SLURM_CONTAINER") or env.get("CONTAINER", "")
+    if not container:
+        raise Refused("SLURM_SCRIPT", "needs a container", "set SLURM_CONTAINER in the plan")
+    env["CONTAINER"] = container
+    env["MOUNTS"] = mounts(job, settings.get("SLURM_MOUNTS") or env.get("MOUNTS", ""))
+    env["COMMAND"] = f"bash {shlex.quote(where.script)}"
+    env["BASE_LOG_DIR"] = job.logs
+    refuse_secrets(job, "MOUNTS", [env["MOUNTS"], container, env["COMMAND"]])
+    return env
+
+
+def prepare(job: Job, settings: Mapping[str, str], attempt: int) -> tuple[list[str], dict[str, str], str]:
+    """Write the script of a submission and say how it is submitted: arguments, environment, name."""
+    refuse_secrets(job, "the command", job.argv)
+    where, token, site = files(job, attempt), secrets.token_hex(4), settings.get("SLURM_SCRIPT", "")
+    name = name_of(job, token)
+    if site:
+        script = os.path.join(job.tree, site)
+        if not os.path.isfile(script):
+            raise Refused("SLURM_SCRIPT", f"{site} is not in the tree of the attempt", "give its path from the root")
+        env = site_environment(job, settings, where)
+        text = render(job._replace(env=env), token, where.state, redirect=True, exports={}, needs=())
+    else:
+        script, env = where.script, dict(job.env)
+        text = render(job, token, where.state, redirect=False, exports={}, needs=())
+    argv = arguments(job, settings, name, where, script)
+    shown = " ".join(shlex.quote(word) for word in argv)
+    write(where.script, text.replace("\n# Token ", f"\n# Submitted with: {_comment(shown)}\n# Token ", 1))
+    return argv, environment(env), name
+
+
+def _comment(text: str) -> str:
+    return text.replace("\n", " ")
+
+
+def submit(job: Job, settings: Mapping[str, str], watch: Watch, attempt: int = 1) -> str:
+    """Hand the attempt to Slurm and record its id.
+
+    Raises:
+        Refused: Slurm will not take it as it is.
+        TryAgain: the controller does not answer, or the user's queue is full; nothing was submitted.
+    """
+    argv, env, name = prepare(job, settings, attempt)
+    answer = call(argv, timeout_s=SUBMIT_S, env=env, cwd=job.tree)
+    job_id = answer.out.strip().split("\n")[-1].split(";")[0]
+    if answer.code != 0 or not job_id.isdigit():
+        job_id = perhaps(answer, name)
+    watch.submitted(job_id)
+    return job_id
+
+
+def perhaps(answer: Answer, name: str) -> str:
+    """The id of a job whose submission was not answered but may have been taken."""
+    if answer.code == MISSING:
+        raise Refused("sbatch", answer.text, "run on a machine that submits to Slurm")
+    if answer.code != 0 and not is_away(answer):
+        if FULL.search(answer.err):
+            raise TryAgain("sbatch", answer.text, "wait until jobs of yours have ended")
+        raise Refused("sbatch", answer.text, "correct SLURM_ARGS")
+    job_id = wait_for_name(name, 6.0)
+    if not job_id:
+        raise TryAgain("sbatch", answer.text, "the controller does not answer; nothing was submitted")
+    return job_id
+
+
+def wait_for_name(name: str, bound_s: float) -> str:
+    """The id of the job with that name, looked for until it is found or `bound_s` seconds are over."""
+    until = time.monotonic() + bound_s
+    while True:
+        job_id = find(name)
+        if job_id or time.monotonic() >= until:
+            return job_id
+        time.sleep(0.5)
+
+
+def recover(job: Job) -> str:
+    """The id of a job that was submitted but never recorded; empty when nothing was submitted."""
+    token = token_of(files(job).script)
+    return wait_for_name(name_of(job, token), 10.0) if token else ""

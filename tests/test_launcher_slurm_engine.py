@@ -1,0 +1,297 @@
+"""The Slurm launcher against a real Slurm that the tests bring up themselves."""
+
+from __future__ import annotations
+
+import json
+import multiprocessing
+import os
+import signal
+import subprocess
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from autoresearch.errors import Refused
+from autoresearch.launchers import slurm as module
+from autoresearch.launchers._waiting import Limits
+from autoresearch.launchers.slurm import Slurm
+from tests.launching import SECRET, Run, bring_up, engine_folder, make_job, marked, python, take_down, wait_until
+
+pytestmark = pytest.mark.engine
+SLOW: dict[str, Run] = {}
+
+
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[str]:
+    for folder in engine_folder():
+        os.environ.pop("SLURM_CONF", None)
+        bring_up("slurm", folder, SLURM_JOB_AGE="2", SLURM_KILL_WAIT="3", SLURM_MEMORY="2048")
+        yield folder
+        take_down("slurm", folder)
+
+
+@pytest.fixture(autouse=True)
+def conf(cluster: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
+    monkeypatch.setenv("SLURM_CONF", f"{cluster}/slurm.conf")
+    yield cluster
+    left = [line for line in slurm("squeue", "-h", "-o", "%i %j").splitlines() if "slow-limit" not in line]
+    slurm("scancel", *[line.split()[0] for line in left] or ["0"], check=False)
+    assert left == [], "a job of ours is left"
+
+
+@pytest.fixture
+def launcher() -> Slurm:
+    return Slurm(Limits(gone_s=8.0, last_poll_s=1.0))
+
+
+def slurm(*argv: str, check: bool = True) -> str:
+    return subprocess.run(argv, capture_output=True, text=True, timeout=60, check=check).stdout.strip()
+
+
+def test_slurms_own_limit_begins(launcher: Slurm, tmp_path: Path) -> None:
+    """Slurm needs 80 s to enforce a minute: the job starts first and is looked at last."""
+    SLOW["limit"] = Run(launcher, make_job(tmp_path, ["sleep", "300"], "slow-limit", settings={"SLURM_ARGS": "-t 1"}))
+    SLOW["limit"].wait_started()
+
+
+def test_success_takes_every_byte_and_writes_no_secret(launcher: Slurm, hostile: Path) -> None:
+    words = ["", "a b", "$(touch x)", "`id`", "l1\nl2", "'\"\\", "#", "é", "-n", "a=b", "%j", "\udcff"]
+    code = (
+        "import json,os,sys;"
+        "print(json.dumps([sys.argv[1:], os.environ['API_TOKEN'] == sys.stdin.read() + os.environ['API_TOKEN'],"
+        " os.getcwd(), os.environ['HF_HOME'], len(os.environ['API_TOKEN'])]))"
+    )
+    run = Run(launcher, make_job(hostile, python(code, *words), cap_s=50.0))
+    outcome = run.result()
+    assert (outcome.end_cause, outcome.exit_code) == ("ok", 0)
+    assert outcome.elapsed_s < 5.0
+    assert outcome.started_at == pytest.approx(run.recorder.began[0], abs=5) if run.recorder.began else True
+    told = json.loads(Path(run.job.log_path).read_text())
+    assert told == [words, True, run.job.tree, run.job.exports["HF_HOME"], len(SECRET)]
+    for file in Path(run.job.logs).iterdir():
+        assert SECRET.encode() not in file.read_bytes()
+    assert b"--time=3" in Path(run.job.logs, "slurm.sh").read_bytes()
+    assert launcher.describe(run.job_id, {}).startswith(f"job {run.job_id}: COMPLETED")
+
+
+@pytest.mark.parametrize(
+    ("argv", "cause", "code"),
+    [(["sh", "-c", "exit 3"], "exit 3", 3), (["sh", "-c", "kill -9 $$"], "signal 9", 137), (["nope"], "exit 127", 127)],
+)
+def test_failures(launcher: Slurm, tmp_path: Path, argv: list[str], cause: str, code: int) -> None:
+    outcome = Run(launcher, make_job(tmp_path, argv)).result()
+    assert (outcome.end_cause, outcome.exit_code) == (cause, code)
+
+
+def test_our_cap_ends_the_whole_tree(launcher: Slurm, tmp_path: Path) -> None:
+    code = "import subprocess,time;subprocess.Popen(['setsid','sleep','4242.5']);print(1,flush=True);time.sleep(60)"
+    outcome = Run(launcher, make_job(tmp_path, python(code), cap_s=2.0)).result()
+    assert outcome.end_cause == "timeout"
+    assert 1.0 <= outcome.elapsed_s < 15.0
+    wait_until(lambda: not marked("4242.5"), 10)
+
+
+def test_what_a_finished_run_left_behind_is_ended(launcher: Slurm, tmp_path: Path) -> None:
+    code = "import subprocess;subprocess.Popen(['setsid','sleep','4243.5'])"
+    assert Run(launcher, make_job(tmp_path, python(code))).result().end_cause == "ok"
+    assert not marked("4243.5")
+
+
+def test_a_stop_request_ends_the_job(launcher: Slurm, tmp_path: Path) -> None:
+    run = Run(launcher, make_job(tmp_path, ["sleep", "300"]))
+    run.wait_started()
+    run.recorder.stop()
+    assert run.result().end_cause == "stopped"
+
+
+def test_scancel_by_a_stranger(launcher: Slurm, tmp_path: Path) -> None:
+    run = Run(launcher, make_job(tmp_path, ["sleep", "300"]))
+    run.wait_started()
+    slurm("scancel", run.job_id)
+    outcome = run.result()
+    assert outcome.end_cause == "stopped"
+    assert "cancelled in Slurm" in outcome.reason
+
+
+def test_cancelled_while_pending(launcher: Slurm, tmp_path: Path) -> None:
+    run = Run(launcher, make_job(tmp_path, ["true"], settings={"SLURM_ARGS": "--begin=now+1hour"}))
+    wait_until(lambda: any("BeginTime" in said for said in run.recorder.said))
+    slurm("scancel", run.job_id)
+    outcome = run.result()
+    assert (outcome.end_cause, outcome.started_at, outcome.elapsed_s) == ("stopped", None, 0.0)
+
+
+def test_a_pending_job_is_cancelled_when_it_no_longer_fits_the_deadline(launcher: Slurm, tmp_path: Path) -> None:
+    settings = {"SLURM_ARGS": "--begin=now+1hour"}
+    job = make_job(tmp_path, ["true"], settings=settings, cap_s=3600.0, deadline=time.time() + 3604.0)
+    outcome = Run(launcher, job).result()
+    assert outcome.end_cause == "stopped"
+    assert "deadline" in outcome.reason
+
+
+def test_a_queue_limit_gives_up(launcher: Slurm, tmp_path: Path) -> None:
+    settings = {"SLURM_ARGS": "--begin=now+1hour", "QUEUE_LIMIT": "2s"}
+    outcome = Run(launcher, make_job(tmp_path, ["true"], settings=settings)).result()
+    assert outcome.end_cause == "launcher"
+    assert "BeginTime" in outcome.reason
+
+
+@pytest.mark.skipif(not os.access("/sys/fs/cgroup/memory/cgroup.procs", os.W_OK), reason="needs root and cgroup v1")
+def test_out_of_memory(launcher: Slurm, tmp_path: Path) -> None:
+    code = "x = bytearray(400 << 20); print(len(x))"
+    outcome = Run(launcher, make_job(tmp_path, python(code), settings={"SLURM_ARGS": "--mem=100"})).result()
+    assert outcome.end_cause == "oom"
+
+
+def test_a_log_that_cannot_be_written(launcher: Slurm, tmp_path: Path) -> None:
+    job = make_job(tmp_path, ["true"])
+    outcome = Run(launcher, job._replace(log_path=f"{job.logs}/missing/run.log")).result()
+    assert outcome.end_cause == "launcher"
+
+
+def test_a_submission_that_slurm_refuses(launcher: Slurm, tmp_path: Path) -> None:
+    run = Run(launcher, make_job(tmp_path, ["true"], settings={"SLURM_ARGS": "--partition=nope"}))
+    with pytest.raises(Refused, match="partition"):
+        run.result()
+    assert run.recorder.ids == []
+
+
+def test_a_drained_node_keeps_the_job_waiting_with_its_reason(launcher: Slurm, tmp_path: Path) -> None:
+    node = slurm("sinfo", "-h", "-N", "-o", "%N")
+    slurm("scontrol", "update", f"NodeName={node}", "State=DRAIN", "Reason=test")
+    try:
+        run = Run(launcher, make_job(tmp_path, ["true"]))
+        wait_until(lambda: any("DRAINED" in said for said in run.recorder.said))
+    finally:
+        slurm("scontrol", "update", f"NodeName={node}", "State=RESUME")
+    assert run.result().end_cause == "ok"
+
+
+def test_a_requeue_is_followed_into_one_outcome(launcher: Slurm, tmp_path: Path) -> None:
+    job = make_job(
+        tmp_path, ["sh", "-c", 'echo run "$SLURM_RESTART_COUNT"; [ -n "$SLURM_RESTART_COUNT" ] || sleep 300']
+    )
+    run = Run(launcher, job)
+    run.wait_started()
+    wait_until(lambda: Path(job.log_path).exists() and "run" in Path(job.log_path).read_text())
+    slurm("scontrol", "requeue", run.job_id)
+    wait_until(lambda: slurm("squeue", "-h", "-j", run.job_id, "-o", "%T") == "PENDING")
+    wait_until(lambda: any(said.startswith("pending: BeginTime") for said in run.recorder.said))
+    slurm("scontrol", "update", f"JobId={run.job_id}", "StartTime=now")
+    outcome = run.result()
+    assert outcome.end_cause == "ok"
+    assert "started again after a requeue\nrun 1" in Path(job.log_path).read_text()
+    assert run.recorder.ids == [run.job_id]
+
+
+def test_a_controller_that_dies_is_not_a_job_that_vanished(launcher: Slurm, tmp_path: Path, cluster: str) -> None:
+    run = Run(launcher, make_job(tmp_path, ["sh", "-c", "sleep 14; exit 5"]))
+    run.wait_started()
+    time.sleep(5)  # the controller saves a start within seconds; before that it would forget it
+    os.kill(int(Path(cluster, "run", "slurmctld.pid").read_text()), signal.SIGKILL)
+    wait_until(lambda: any(said.startswith("away") for said in run.recorder.said))
+    bring_up("slurm", cluster)
+    assert run.result().end_cause == "exit 5"
+
+
+def test_a_driver_that_died_finds_its_job_again(launcher: Slurm, tmp_path: Path) -> None:
+    job = make_job(tmp_path, ["sh", "-c", "sleep 4; exit 6"])
+    recorder_run = Run(launcher, job)
+    recorder_run.wait_started()
+    assert launcher.collect(job, "") is None
+    again = Run(launcher, job, job_id="")
+    assert again.result().end_cause == "exit 6"
+    assert again.recorder.ids == [recorder_run.job_id]
+    assert recorder_run.result().end_cause == "exit 6"
+    wait_until(
+        lambda: "Invalid" in subprocess.run(["squeue", "-j", again.job_id], capture_output=True, text=True).stderr
+    )
+    collected = launcher.collect(job, again.job_id)
+    assert collected is not None
+    assert (collected.end_cause, collected.exit_code) == ("exit 6", 6)
+
+
+def test_a_job_that_was_never_submitted(launcher: Slurm, tmp_path: Path) -> None:
+    outcome = launcher.collect(make_job(tmp_path, ["true"]), "")
+    assert outcome is not None
+    assert outcome.end_cause == "launcher"
+
+
+def test_a_job_nobody_knows_is_lost_after_a_bound(launcher: Slurm, tmp_path: Path) -> None:
+    outcome = Run(launcher, make_job(tmp_path, ["true"]), job_id="987654").result()
+    assert outcome.end_cause == "lost"
+
+
+def test_cancel_returns_when_the_job_is_gone(launcher: Slurm, tmp_path: Path) -> None:
+    run = Run(launcher, make_job(tmp_path, ["sleep", "4244.5"]))
+    run.wait_started()
+    launcher.cancel(run.job, run.job_id)
+    assert not marked("4244.5")
+    assert run.result().end_cause == "stopped"
+    launcher.cancel(run.job, run.job_id)
+
+
+def test_canary(tmp_path: Path, hostile: Path) -> None:
+    assert module.canary({}, str(hostile), [str(tmp_path)]).level == "ok"
+    finding = module.canary({}, str(hostile / "none"), [str(tmp_path)])
+    assert finding.level == "FAIL"
+    assert "missing" in finding.detail
+    assert [path for path in tmp_path.iterdir() if "canary" in path.name] == []
+
+
+def test_check(launcher: Slurm) -> None:
+    assert {finding.level for finding in launcher.check({"SLURM_ARGS": "--gres=gpu:1"}, 1, 1)} == {"ok"}
+    assert launcher.check({"SLURM_ARGS": "--gres=gpu:99"}, 1, 1)[1].level == "FAIL"
+    assert launcher.check({}, 2, 2)[-2].what == "GPUs"
+
+
+def test_experiments_inside_one_held_allocation(launcher: Slurm, tmp_path: Path) -> None:
+    logs = tmp_path / "hold"
+    logs.mkdir()
+    held = module.hold({"SLURM_ARGS": "--gres=gpu:1"}, name="camp", tree=str(tmp_path), logs=str(logs), env=os.environ)
+    settings = {"SLURM_HOLD": held}
+    try:
+        code = "import os,sys;print(os.environ['CUDA_VISIBLE_DEVICES'], len(os.environ['API_TOKEN']), sys.argv[1:])"
+        run = Run(launcher, make_job(tmp_path, python(code, "a\n'b"), "one", settings=settings))
+        assert run.result().end_cause == "ok"
+        assert Path(run.job.log_path).read_text() == f'0 {len(SECRET)} ["a\\n\'b"]\n'
+        failing = Run(launcher, make_job(tmp_path, ["sh", "-c", "sleep 2; exit 4"], "two", settings=settings))
+        assert failing.result().end_cause == "exit 4"
+        assert failing.job_id.startswith(f"{held}.")
+        capped = Run(launcher, make_job(tmp_path, ["sleep", "4245.5"], "three", settings=settings, cap_s=2.0))
+        assert capped.result().end_cause == "timeout"
+        assert not marked("4245.5")
+        lasting = Run(launcher, make_job(tmp_path, ["sleep", "4246.5"], "four", settings=settings))
+        lasting.wait_started()
+    finally:
+        module.release(held)
+    assert lasting.result().end_cause == "launcher"
+    assert not marked("4246.5")
+
+
+def _drive(root: Path, driver: int, results: multiprocessing.Queue[list[str]]) -> None:
+    launcher = Slurm(Limits(last_poll_s=1.0))
+    runs = [
+        Run(launcher, make_job(root, ["sh", "-c", f"sleep 0.{n}; exit {n}"], f"job-{driver}-{n}")) for n in range(1, 6)
+    ]
+    results.put([run.result(120).end_cause for run in runs])
+
+
+def test_twenty_jobs_from_four_drivers(tmp_path: Path) -> None:
+    context = multiprocessing.get_context("fork")
+    results = context.Queue()
+    drivers = [context.Process(target=_drive, args=(tmp_path, n, results)) for n in range(4)]
+    for driver in drivers:
+        driver.start()
+    told = [results.get(timeout=150) for _ in drivers]
+    for driver in drivers:
+        driver.join(10)
+    assert told == [[f"exit {n}" for n in range(1, 6)]] * 4
+
+
+def test_slurms_own_limit_ends() -> None:
+    outcome = SLOW["limit"].result(150)
+    assert (outcome.end_cause, outcome.reason) == ("timeout", "Slurm's time limit")
+    assert outcome.elapsed_s > 55.0
