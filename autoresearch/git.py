@@ -119,6 +119,11 @@ class Git:
         """How many git processes were started so far."""
         return self._count[0]
 
+    @property
+    def variables(self) -> Mapping[str, str]:
+        """The environment that git is called with."""
+        return self._env
+
     def at(self, directory: str) -> Git:
         """Return the same git in another directory."""
         other = object.__new__(Git)

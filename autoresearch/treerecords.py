@@ -1,0 +1,123 @@
+"""The records beside the trees of a pool: `<n>.owner`, `<n>.free` or `<n>.retired`, JSON, one of them a tree.
+
+A tree changes hands by renaming its record under the pool's lock, so eight callers at once get eight trees and a
+kill between two steps leaves a tree that belongs to somebody, never one that is handed out twice. A tree is free
+only when its record says so; one without a record is nobody's and stays untouched.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from contextlib import AbstractContextManager
+from typing import Any, NamedTuple
+
+from autoresearch import files
+
+STATES = ("owner", "free", "retired")
+
+
+class Record(NamedTuple):
+    """What is known of one tree. Times are epoch seconds."""
+
+    number: int
+    commit: str = ""  # the commit that it was filled with
+    directory: str = ""  # its git directory
+    conversion: dict[str, Any] = {}  # how git wrote its files
+    parts: list[list[str]] = []  # submodules: path below the tree, commit
+    lfs: bool = False
+    owner: str = ""  # the attempt's id, or the experiment's name for a tree from `start`
+    kind: str = ""  # run, start, or moving: on its way to another commit
+    since: float = 0.0
+    links: list[list[str]] = []  # required data: path below the tree, what it points to
+    made: list[str] = []  # directories made for those links
+    stash: str = ""  # refs/stash when it was handed out
+    reason: str = ""  # why it is retired
+    collected: bool = False  # retired, and all that was unique in it is elsewhere
+
+
+def root(pool: str, number: int) -> str:
+    """Return the path of tree `number`."""
+    return os.path.join(pool, str(number))
+
+
+def index(pool: str, number: int, part: int = 0) -> str:
+    """Return the path of the private index of a tree (part 0) or of its n-th submodule."""
+    return os.path.join(pool, f"{number}.index.{part}" if part else f"{number}.index")
+
+
+def lock(pool: str) -> AbstractContextManager[int]:
+    """Hold the pool's lock: records change their state under it, nothing slow does."""
+    return files.locked(os.path.join(pool, "lock"), wait_s=600.0)
+
+
+def listing(pool: str) -> dict[int, str]:
+    """Return number and state of every tree of the pool."""
+    found: dict[int, str] = {}
+    try:
+        names = os.listdir(pool)
+    except FileNotFoundError:
+        return found
+    for name in names:
+        number, _, state = name.partition(".")
+        if number.isascii() and number.isdigit() and state in STATES:
+            found[int(number)] = state
+    return dict(sorted(found.items()))
+
+
+def read(pool: str, number: int, state: str) -> Record | None:
+    """Return a tree's record; None when it is gone or damaged."""
+    try:
+        with open(_path(pool, number, state), "rb") as file:
+            fields = json.loads(file.read())
+        return Record(**{**fields, "number": number})
+    except (OSError, ValueError, TypeError):
+        return None
+
+
+def write(pool: str, record: Record, state: str = "owner") -> None:
+    """Replace a tree's record. Not fsynced: after a power cut a damaged record only costs a fresh tree."""
+    path = _path(pool, record.number, state)
+    temporary = f"{path}.{os.getpid()}.tmp"
+    with open(temporary, "w", encoding="utf-8") as file:
+        json.dump(record._asdict(), file)
+    os.replace(temporary, path)
+
+
+def change(pool: str, record: Record, state: str) -> None:
+    """Give a tree that we own another state (`free`, `retired`)."""
+    write(pool, record)
+    with lock(pool):
+        os.rename(_path(pool, record.number, "owner"), _path(pool, record.number, state))
+
+
+def claim(pool: str, record: Record) -> bool:
+    """Take a free tree: rename its record, then write `record`; False when another call was faster."""
+    with lock(pool):
+        try:
+            os.rename(_path(pool, record.number, "free"), _path(pool, record.number, "owner"))
+        except FileNotFoundError:
+            return False
+        write(pool, record)
+    return True
+
+
+def reserve(pool: str, owner: str, kind: str, since: float) -> Record:
+    """Return the record of a new tree with a number that no tree of the pool has."""
+    with lock(pool):
+        taken = [int(name.partition(".")[0]) for name in os.listdir(pool) if name.partition(".")[0].isdigit()]
+        record = Record(max(taken, default=0) + 1, owner=owner, kind=kind, since=since)
+        write(pool, record)
+    return record
+
+
+def forget(pool: str, number: int) -> None:
+    """Remove the records and indexes of a tree that is gone."""
+    with lock(pool):
+        for name in os.listdir(pool):
+            if name.partition(".")[0] == str(number) and name != str(number):
+                os.unlink(os.path.join(pool, name))
+
+
+def _path(pool: str, number: int, state: str) -> str:
+    return os.path.join(pool, f"{number}.{state}")
