@@ -23,6 +23,7 @@ from autoresearch.errors import TryAgain
 
 GRACE_S = 10.0
 LOCK_PATIENCE_S = 0.1  # `held` takes the lock for a moment when it looks
+TERMINAL_SIGNALS = (signal.SIGINT, signal.SIGHUP, signal.SIGQUIT, signal.SIGTSTP)
 BROKEN = 70  # exit status of a supervisor whose work raised an error
 
 ended: dict[int, tuple[int, int]] = {}  # in a keeper: pid -> wait status, peak KiB of what ended before it was asked to
@@ -63,11 +64,17 @@ def detach(
     for stream in (sys.stdout, sys.stderr):
         if stream is not None:
             stream.flush()
-    pid = os.fork()
-    if pid == 0:
-        _leave(lambda: _keep(supervise, rescue, log_path, grace_s, (lock, writer, *keep)))
-    os.close(writer)
-    os.close(lock)
+    # A Ctrl-C in these moments must reach neither the half-made keeper nor this function.
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, TERMINAL_SIGNALS)
+    try:
+        pid = os.fork()
+        if pid == 0:
+            _leave(lambda: _keep(supervise, rescue, log_path, grace_s, lock, writer, keep))
+        os.close(writer)
+        os.close(lock)
+        os.read(reader, 1)  # the keeper has left our session
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
     _keepers[reader] = pid
     return reader
 
@@ -148,11 +155,7 @@ def _leave(work: Callable[[], int]) -> NoReturn:
         traceback.print_exc()
         raise
     finally:
-        try:
-            sys.stdout.flush()
-            sys.stderr.flush()
-        finally:
-            os._exit(status)
+        os._exit(status)
 
 
 def _keep(
@@ -160,10 +163,17 @@ def _keep(
     rescue: Callable[[], None],
     log_path: str,
     grace_s: float,
+    lock: int,
+    writer: int,
     keep: Collection[int],
 ) -> int:
     """The keeper: start the supervisor, wait for it, clean up after it."""
-    _daemonize(log_path, keep)
+    os.setsid()
+    try:
+        os.write(writer, b".")
+    except BrokenPipeError:
+        pass  # the caller was killed meanwhile; the attempt is announced already, so it is carried out
+    _daemonize(log_path, (lock, writer, *keep))
     supervisor = os.fork()
     if supervisor == 0:
         _leave(lambda: _supervise(supervise))
@@ -191,7 +201,6 @@ def _note_term(_signum: int, _frame: object) -> None:
 
 
 def _daemonize(log_path: str, keep: Collection[int]) -> None:
-    os.setsid()
     processes.close_all(keep)
     os.chdir("/")
     null = os.open(os.devnull, os.O_RDWR)
@@ -204,7 +213,8 @@ def _daemonize(log_path: str, keep: Collection[int]) -> None:
         os.dup2(target, fd)
     for fd in {null, log} - {0, 1, 2}:
         os.close(fd)
-    for signum in (signal.SIGINT, signal.SIGHUP, signal.SIGQUIT, signal.SIGTSTP):
+    sys.stdout = sys.stderr = os.fdopen(2, "w", buffering=1, errors="backslashreplace", closefd=False)
+    for signum in TERMINAL_SIGNALS:
         signal.signal(signum, signal.SIG_IGN)
     signal.pthread_sigmask(signal.SIG_SETMASK, ())
     processes.become_subreaper()
