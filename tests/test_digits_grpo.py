@@ -15,7 +15,7 @@ import pytest
 from tests.conftest import ROOT, git
 
 EXAMPLE = ROOT / "examples" / "digits_grpo"
-RECIPES = EXAMPLE / "examples" / "configs" / "recipes"
+RECIPES = EXAMPLE / "examples" / "configs"
 SMOKE = RECIPES / "grpo-mlp256-1n0g-smoke.yaml"
 
 np = pytest.importorskip("numpy")
@@ -189,6 +189,22 @@ def test_overrides_keep_text_as_text_and_read_numbers_as_numbers() -> None:
     assert config.checkpointing.checkpoint_must_save_by == "10:00:00:00"
     assert config.logger.log_dir == '/a b/it\'s "x"=$y'
     assert config.checkpointing.checkpoint_dir == "/it's"
+
+
+@pytest.mark.parametrize(
+    ("quoted", "value"),
+    [
+        (r"'it\'s'", "it's"),
+        (r'"a \"b\" c=d"', 'a "b" c=d'),
+        (r'"C:\new"', r"C:\new"),
+        (r'"ends with \\"', "ends with \\"),
+        (r'"\${HOME}"', "${HOME}"),
+        ("'1e5'", "1e5"),
+        ('"null"', "null"),
+    ],
+)
+def test_a_quoted_value_is_read_as_hydra_reads_it(quoted: str, value: str) -> None:
+    assert load_config(SMOKE, [f"logger.log_dir={quoted}"]).logger.log_dir == value
 
 
 def test_the_program_names_the_wrong_key_and_writes_nothing(tmp_path: Path) -> None:

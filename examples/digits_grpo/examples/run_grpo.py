@@ -9,7 +9,7 @@ import sys
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
-DEFAULT_RECIPE = ROOT / "examples" / "configs" / "recipes" / "grpo-mlp256-1n0g.yaml"
+DEFAULT_RECIPE = ROOT / "examples" / "configs" / "grpo-mlp256-1n0g.yaml"
 
 # These matrices are too small to share: one thread is faster than two, and its sums come out the same each time.
 # numpy reads this when it is imported, so it is set before.

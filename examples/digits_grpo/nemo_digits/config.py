@@ -117,12 +117,17 @@ def _parse(key: str, text: str, hint: Any) -> Any:
     quoted = re.fullmatch(r"""(['"])(.*)\1""", text, re.DOTALL)
     if str in (hint, *get_args(hint)):
         if quoted:
-            return quoted[2].replace("\\" + quoted[1], quoted[1])
+            return _unescape(quoted[2], quoted[1])
         return None if text == "null" and hint is not str else text
     try:
         return yaml.load(text, _Loader)
     except yaml.YAMLError:
         raise ConfigError(f"{key}: cannot read the value {text!r}") from None
+
+
+def _unescape(text: str, mark: str) -> str:
+    """Undo the escapes of a quoted value by Hydra's rule: a backslash is one only before the mark, `${` or the end."""
+    return re.sub(rf"\\+(?={mark}|\$\{{|\Z)", lambda run: "\\" * (len(run[0]) // 2), text)
 
 
 def _build(schema: type[T], values: object, where: str) -> T:
