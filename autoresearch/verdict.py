@@ -242,6 +242,17 @@ def counted(first: Sequence[float], fresh: Sequence[float] = ()) -> tuple[float,
     return tuple(fresh) or tuple(first)
 
 
+def remeasurements(found: Verdict, repeats: int) -> int:
+    """Return how many more runs a new keep gets, so that one lucky value does not become everyone's parent.
+
+    Args:
+        found: the verdict; a confirmed keep has its fresh runs already.
+        repeats: REPEATS of the plan; 1 means that repeats are off.
+    """
+    again = found.status == "keep" and repeats > 1 and not found.reason.startswith("confirmed")
+    return repeats if again else 0
+
+
 def best(results: Mapping[str, float], direction: str) -> str:
     """Return the name with the best estimate among kept results, the earliest of equals; empty without any."""
     sign = -1.0 if direction == "min" else 1.0

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import statistics
 from math import inf, sqrt
 
 import pytest
@@ -200,33 +201,48 @@ def test_best(results: dict[str, float]) -> None:
     assert verdict.best({n: -v for n, v in results.items()}, "min") == verdict.best(results, "max")
 
 
+def test_a_keep_is_measured_again_when_repeats_are_on() -> None:
+    kept = judge(run(0.54), BASE, KNOWN, "max")
+    assert verdict.remeasurements(kept, 5) == 5
+    assert verdict.remeasurements(kept, 1) == 0
+    assert verdict.remeasurements(judge(run(0.4), BASE, KNOWN, "max"), 5) == 0
+    assert verdict.remeasurements(Verdict("keep", "confirmed: better"), 5) == 0
+
+
 def test_the_lucky_first_run_is_left_out_of_what_is_reported() -> None:
     assert verdict.counted((0.9,), (0.5, 0.6)) == (0.5, 0.6)
     assert verdict.counted((0.9,)) == (0.9,)
 
 
-def no_ops(rng: random.Random, repeats: int, pairs: int, direction: str, ideas: int = 50) -> tuple[int, float]:
-    """Run one campaign of useless ideas, noise normal with deviation 1 about 0; return keeps and the best's excess."""
+def no_ops(rng: random.Random, repeats: int, pairs: int, direction: str, again: int = 1) -> tuple[int, float]:
+    """Run one campaign of fifty useless ideas on a metric that is normal about 0 with deviation 1.
+
+    Returns how many were kept, and by how much the best that is reported at the end is too good.
+    """
     groups = [[rng.gauss(0, 1) for _ in range(repeats)]]
-    mine, parent, kept = groups[0], Measurement(tuple(groups[0]), "ok", "baseline"), 0
-    for _ in range(ideas):
-        first = rng.gauss(0, 1)
-        found = judge(run(first), parent, noise.pooled(groups), direction, confirm=pairs > 0)
-        group, fresh = [first], ()
-        groups.append(group)
+    values = {"baseline": tuple(groups[0])}  # of each kept idea, what counts for it
+    group_of, parent = {"baseline": groups[0]}, "baseline"
+    for number in range(50):
+        name, first, fresh = f"idea{number}", rng.gauss(0, 1), []
+        against = Measurement(values[parent], "ok", parent)
+        found = judge(run(first), against, noise.pooled(groups), direction, confirm=pairs > 0)
+        groups.append([first])
         if found.confirm:
             asked = Confirmation(pairs)
             while need := asked.needed():
                 value = rng.gauss(0, 1)
-                (mine if need[0] == "parent" else group).append(value)
+                (group_of[parent] if need[0] == "parent" else groups[-1]).append(value)
                 asked = asked._replace(runs=(*asked.runs, (need[0], value)))
             found = conclude(asked, noise.pooled(groups), direction, first=found)
-            fresh = asked.values("candidate")
-            parent = parent._replace(values=parent.values + asked.values("parent"))
+            fresh = [*asked.values("candidate")]
+            values[parent] += asked.values("parent")
         if found.status == "keep":
-            kept, mine, parent = kept + 1, group, Measurement(verdict.counted((first,), fresh), "ok", "idea")
-    best = sum(parent.values) / len(parent.values)
-    return kept, best if direction == "max" else -best
+            more = [rng.gauss(0, 1) for _ in range(verdict.remeasurements(found, again))]
+            groups[-1].extend(more)
+            values[name], group_of[name] = verdict.counted((first,), (*fresh, *more)), groups[-1]
+        parent = verdict.best({kept: statistics.mean(runs) for kept, runs in values.items()}, direction)
+    excess = statistics.mean(values[parent])
+    return len(values) - 1, excess if direction == "max" else -excess
 
 
 def rate_of_first(rng: random.Random, repeats: int, trials: int) -> float:
@@ -241,17 +257,18 @@ def rate_of_first(rng: random.Random, repeats: int, trials: int) -> float:
 def check_no_ops(campaigns: int, trials: int) -> None:
     rng = random.Random(20260324)
     for repeats in (3, 5):
-        assert rate_of_first(rng, repeats, trials) <= 0.05 + 3 * sqrt(
-            0.05 * 0.95 / trials
-        )  # five per cent exactly, as drawn
+        assert rate_of_first(rng, repeats, trials) <= 0.05 + 3 * sqrt(0.05 * 0.95 / trials)  # five per cent exactly
         for direction in ("max", "min"):
             kept = [no_ops(rng, repeats, 0, direction)[0] for _ in range(campaigns)]
             assert sum(kept) / (50 * campaigns) <= 0.05
+            again = [no_ops(rng, repeats, 0, direction, repeats)[1] for _ in range(campaigns)]
+            assert statistics.mean(again) < 1
             confirmed = [no_ops(rng, repeats, 3, direction) for _ in range(campaigns)]
             assert sum(keeps for keeps, _ in confirmed) / (50 * campaigns) <= 0.01
             excess = sorted(over for _, over in confirmed)
-            assert sum(excess) / campaigns < 0.5
-            assert excess[int(0.9 * campaigns)] < 1
+            assert statistics.mean(excess) < 0.5
+            if campaigns >= 400:  # with fewer the tail is chance
+                assert excess[int(0.9 * campaigns)] < 1
 
 
 def test_fifty_useless_ideas() -> None:
@@ -260,7 +277,7 @@ def test_fifty_useless_ideas() -> None:
 
 @pytest.mark.slow
 def test_fifty_useless_ideas_many_times() -> None:
-    check_no_ops(campaigns=1000, trials=100_000)
+    check_no_ops(campaigns=400, trials=50_000)
 
 
 def test_a_real_gain_is_found() -> None:
