@@ -321,7 +321,11 @@ def test_any_chain_merges_as_one_would_by_hand_and_every_leaf_has_a_line(
         head = {"defaults": f"{index - 1}.yaml"} if index else {}
         (repo / f"{index}.yaml").write_text(json.dumps({**head, **data}))
 
+    clash = False  # OmegaConf merges no list with a mapping
+
     def merged(base: Any, child: Any) -> Any:
+        nonlocal clash
+        clash |= {type(base), type(child)} == {dict, list}
         if isinstance(base, dict) and isinstance(child, dict):
             return {**base, **{key: merged(base[key], child[key]) if key in base else child[key] for key in child}}
         return child
@@ -329,6 +333,10 @@ def test_any_chain_merges_as_one_would_by_hand_and_every_leaf_has_a_line(
     expected: Any = {}
     for data in chain:
         expected = merged(expected, data)
+    if clash:
+        with pytest.raises(Usage, match="cannot be merged"):
+            resolve(str(repo), f"{len(chain) - 1}.yaml", env={}, use_checkout=False)
+        return
     found = resolve(str(repo), f"{len(chain) - 1}.yaml", env={}, use_checkout=False)
     assert found.values == expected
     assert all(found.where(key) for key in expected)

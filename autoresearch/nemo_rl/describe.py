@@ -37,12 +37,13 @@ def describe(facts: RecipeFacts, *, max_lines: int = MAX_LINES) -> list[str]:
     twin = [_line("its test sets" if not n else "", word) for n, word in enumerate(facts.twin_words)]
     notes = [_line("note", note) for note in facts.notes]
     warn = [_line("warning", text) for text in facts.warnings]
-    room = max_lines - len(head)
+    # What matters most takes its lines first; each part keeps a few for itself.
+    parts = ((warn, 3), (secrets, 2), (words, 3), (writes, 3), (notes, 1), (twin, 1), (code, 2))
+    room = max_lines - len(head) - sum(min(len(part), least) for part, least in parts)
     kept: list[list[str]] = []
-    # What matters most takes its lines first; what is left of the room goes to the lists.
-    for part, least in ((warn, 3), (secrets, 1), (words, 3), (writes, 3), (notes, 1), (twin, 1), (code, 1)):
-        kept.append(_cut(part, max(least, room)))
-        room -= len(kept[-1])
+    for part, least in parts:
+        kept.append(_cut(part, min(len(part), least) + max(room, 0)))
+        room -= max(len(kept[-1]) - least, 0)
     warn, secrets, words, writes, notes, twin, code = kept
     return [*head, *words, *writes, *secrets, *twin, *code, *notes, *warn][:max_lines]
 

@@ -69,7 +69,7 @@ def cached(hub: str, kind: str, name: str) -> bool:
     """Tell whether the hub cache at `hub` holds a snapshot of `name`; `kind` is `models` or `datasets`."""
     snapshots = os.path.join(hub, f"{kind}--{name.replace('/', '--')}", "snapshots")
     try:
-        return any(os.scandir(entry.path) for entry in os.scandir(snapshots) if entry.is_dir())
+        return any(os.listdir(entry.path) for entry in os.scandir(snapshots) if entry.is_dir())
     except OSError:
         return False
 
