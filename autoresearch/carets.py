@@ -19,10 +19,15 @@ def refusal(what: str, text: str, start: int, end: int, why: str, fix: str) -> U
     start = max(0, min(start, len(text)))
     end = max(start, min(end, len(text)))
     first = max(0, start - EDGE)
-    shown = "".join(char if char.isprintable() else " " for char in text)
+    shown = _printable(text)
     before, marked, after = shown[first:start], shown[start:end], shown[end : end + EDGE]
     under = " " * _columns(before) + "^" * max(1, _columns(marked))
-    return Usage(what, why, f"{fix}\n    {before}{marked}{after}\n    {under}")
+    return Usage(what, _printable(why), f"{fix}\n    {before}{marked}{after}\n    {under}")
+
+
+def _printable(text: str) -> str:
+    """Return the text with one blank for each character that could steer a terminal or not be encoded."""
+    return "".join(char if char.isprintable() else " " for char in text)
 
 
 def _columns(text: str) -> int:

@@ -39,17 +39,18 @@ _END = r"(?![A-Za-z0-9_]|\.[0-9])"
 _THING = r"(?:experiments?|ideas?)"
 _CRASH = r"(?:crash(?:es)?|failures?)"
 _CRASH_JA = r"(?:クラッシュ|失敗)"
-_PER = r"(?:each|apiece|per\s+(?:experiment|run|idea))"
+_PER = r"(?:(?:for\s+)?each(?:\s+(?:experiment|run|idea))?|apiece|per\s+(?:experiment|run|idea))"
+_MOST = r"(?:\s+(?:at\s+most|max(?:imum)?))?"
 
 FORMS: tuple[tuple[str, str], ...] = (  # of equally long matches the first is taken
-    ("experiments", rf"{_LEAD}{_INT}\s*{_THING}(?:\s+(?:in\s+)?total)?{_END}"),
+    ("experiments", rf"{_LEAD}{_INT}\s*{_THING}(?:\s+(?:in\s+)?total)?{_MOST}{_END}"),
     ("experiments", rf"(?:合計)?実験(?:数|を|は)?\s*{_INT}\s*(?:回|件|個)?{_END}{_TAIL_JA}"),
     ("experiments", rf"(?:合計)?{_INT}\s*(?:回|件|個)?の?実験{_TAIL_JA}"),
-    ("total_s", rf"{_LEAD}{_DUR}\s*(?:in\s+total|total|overall|altogether){_END}"),
+    ("total_s", rf"{_LEAD}{_DUR}\s*(?:in\s+total|total|overall|altogether){_MOST}{_END}"),
     ("total_s", rf"{_LEAD}(?:total(?:\s+time)?|(?:time\s+)?budget)(?:\s+of)?\s*:?\s*{_DUR}{_END}"),
     ("total_s", rf"(?:合計|総計|全体|計)(?:時間)?(?:で|は|:)?\s*{_DUR}{_TAIL_JA}"),
     ("total_s", rf"{_DUR}\s*(?:合計|の合計){_TAIL_JA}"),
-    ("each_s", rf"{_LEAD}{_DUR}\s*{_PER}{_END}"),
+    ("each_s", rf"{_LEAD}{_DUR}\s*{_PER}{_MOST}{_END}"),
     ("each_s", rf"{_PER}\s*:?\s*(?:at\s+most\s+|max\s+)?{_DUR}{_END}"),
     (
         "each_s",
