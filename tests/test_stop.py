@@ -166,6 +166,8 @@ def test_measuring_the_best_again_is_no_new_best() -> None:
     assert stop.ideas_since_best(Facts(START, attempts=rows)) == 1
     rows.append(Idea("c", 0.91, "keep", "ok", "c4"))  # above the mean of a (0.9), below its luckiest run
     assert stop.ideas_since_best(Facts(START, attempts=rows)) == 0
+    rows.append(Idea("d", 0.91, "keep", "ok", "c5"))  # as good, simpler: kept, and no new best
+    assert stop.ideas_since_best(Facts(START, attempts=rows)) == 1
 
 
 def test_crashes_in_a_row_are_ideas() -> None:
