@@ -49,6 +49,7 @@ class State(NamedTuple):
     outcome: dict[str, object] = {}
     measured: dict[str, object] = {}  # what was read from its traces, before the tree went back
     row: list[str] = []
+    book: str = ""  # the ledger that row belongs to, once it is made
 
     @property
     def id(self) -> str:

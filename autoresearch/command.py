@@ -9,7 +9,7 @@ import shlex
 from autoresearch import knobs, paths
 from autoresearch.errors import Usage
 
-PLACEHOLDERS = ("recipe", "log_dir", "checkpoint_dir", "artifacts_dir", "overrides", "seed")
+PLACEHOLDERS = ("recipe", "log_dir", "checkpoint_dir", "artifacts_dir", "overrides", "seed", "run_name")
 _PLACE = re.compile(r"\{(" + "|".join(PLACEHOLDERS) + r")\}")
 
 
@@ -28,31 +28,43 @@ def check(line: str) -> list[str]:
     return words
 
 
-def build(line: str, *, recipe: str, attempt: paths.Attempt, overrides: list[str], seed: int) -> list[str]:
-    """Return the argv of one run.
+def values(recipe: str, attempt: paths.Attempt, seed: int, run_name: str) -> dict[str, str]:
+    """Return what the placeholders of one run stand for.
 
     Args:
-        line: the plan's CMD.
         recipe: path of the recipe relative to the tree.
-        attempt: directories that `{log_dir}` and others stand for.
-        overrides: words that take the place of `{overrides}`, else go to the end.
-        seed: a number that differs from one repeat to the next, for `{seed}`.
+        attempt: directories of the attempt.
+        seed: a number that differs from one repeat to the next.
+        run_name: unique and readable, for W&B and others.
     """
-    values = {
+    return {
         "recipe": recipe,
         "log_dir": attempt.logs,
         "checkpoint_dir": attempt.checkpoints,
         "artifacts_dir": attempt.artifacts,
         "seed": str(seed),
+        "run_name": run_name,
     }
-    filled = [_fill(word, values) for word in overrides]
+
+
+def build(line: str, values: dict[str, str], own: list[str], overrides: list[str]) -> list[str]:
+    """Return the argv of one run.
+
+    Args:
+        line: the plan's CMD.
+        values: what the placeholders stand for.
+        own: words of ours for the recipe, ready as they are; they come before the overrides.
+        overrides: words that take the place of `{overrides}`, else go to the end.
+    """
+    words = knobs.split("CMD", line)
+    behind = own + [_fill(word, values) for word in overrides]
     argv: list[str] = []
-    for word in knobs.split("CMD", line):
+    for word in words:
         if word == "{overrides}":
-            argv += filled
+            argv += behind
         else:
             argv.append(_fill(word, values))
-    return argv if "{overrides}" in knobs.split("CMD", line) else argv + filled
+    return argv if "{overrides}" in words else argv + behind
 
 
 def _fill(word: str, values: dict[str, str]) -> str:

@@ -46,17 +46,39 @@ def finish(campaign: Campaign, state: State, outcome: Outcome) -> Row:
     if not state.measured:
         state = attempts.update(campaign.where, state._replace(measured=measure(campaign, state, outcome)))
     state = give_tree_back(campaign, state)
-    book = campaign.where.smoke_ledger if state.smoke else campaign.ledger_path
     with campaign.locked(LOCK_WAIT_S):
-        rows = ledger.read(book).rows
-        written = ledger.find(rows, state.experiment, state.attempt)
-        if written is None:
-            if state.phase != "concluded":
-                row = make_row(campaign, rows, state, outcome)
-                state = attempts.update(campaign.where, state._replace(phase="concluded", row=list(row)))
-            written = _append(campaign, book, Row._make(state.row))
+        if state.phase != "concluded":
+            row, book = decide(campaign, state, outcome)
+            state = attempts.update(campaign.where, state._replace(phase="concluded", row=list(row), book=book))
+        written = _append(campaign, state.book, Row._make(state.row))
     clean_up(campaign, state, written)
     return written
+
+
+def decide(campaign: Campaign, state: State, outcome: Outcome) -> tuple[Row, str]:
+    """Return the row of an attempt and the ledger it belongs to: plumbing runs are recorded apart.
+
+    A run that is plainly too small to judge cannot be a discard: it is filed as plumbing, with the reason.
+    """
+    rows = campaign.rows()
+    row = make_row(campaign, rows, state, outcome)
+    if state.smoke:
+        return row, campaign.where.smoke_ledger
+    why = too_small(rows, row) if row.status == "discard" and state.role == "idea" and outcome.end_cause == "ok" else ""
+    if not why:
+        return row, campaign.ledger_path
+    used = [int(known.attempt) for known in campaign.rows(smoke=True) if known.experiment == row.experiment]
+    row = row._replace(attempt=str(max(used, default=0) + 1), status="keep", reason=f"smoke: {why}")
+    return row, campaign.where.smoke_ledger
+
+
+def too_small(rows: list[Row], row: Row) -> str:
+    """Return why a run is too small to judge its idea, by its steps against the baseline's; empty when it is not."""
+    from autoresearch import plumbing
+
+    base = parents.latest(rows, parents.BASELINE)
+    steps = [float(found.metric_step) if found and found.metric_step else None for found in (row, base)]
+    return plumbing.too_small(steps[0], steps[1])
 
 
 def _append(campaign: Campaign, book: str, row: Row) -> Row:
@@ -88,7 +110,28 @@ def measure(campaign: Campaign, state: State, outcome: Outcome) -> dict[str, obj
     reading = metrics.read(spec(campaign), where)
     memory, source = peak_memory(where, outcome)
     signals = metrics.signals_of(where) if campaign.plan.guard else {}
-    return {"reading": list(reading), "memory": memory, "memory_source": source, "signals": signals}
+    lines = state.lines_delta
+    if lines is None and reading.value is not None:
+        lines = lines_delta(campaign, state)
+    return {
+        "reading": list(reading),
+        "memory": memory,
+        "memory_source": source,
+        "signals": signals,
+        "lines": lines or 0,
+    }
+
+
+def lines_delta(campaign: Campaign, state: State) -> int:
+    """Return the lines that an idea adds minus those it removes, against its parent; binary files count nothing."""
+    out = campaign.git.run("diff", "--numstat", "-z", "--no-renames", state.parent_commit, state.commit, "--")
+    delta = 0
+    for entry in out.split(b"\0"):
+        added, _, rest = entry.partition(b"\t")
+        removed = rest.partition(b"\t")[0]
+        if added.isdigit() and removed.isdigit():
+            delta += int(added) - int(removed)
+    return delta
 
 
 def make_row(campaign: Campaign, rows: list[Row], state: State, outcome: Outcome) -> Row:
@@ -101,7 +144,7 @@ def make_row(campaign: Campaign, rows: list[Row], state: State, outcome: Outcome
     if memory is not None:
         guards["memory_gb"] = memory
     result = judging.Result(reading.value, outcome.end_cause, _why(outcome, reading), guards, _not_comparable(state))
-    judged = judging.judge(campaign, rows, state, result)
+    judged = judging.judge(campaign, rows, state._replace(lines_delta=measured["lines"]), result)
     crash = judged.verdict.status == "crash"
     reasons = [judged.verdict.reason, *state.notes, *([outcome.reason] if outcome.reason and crash else [])]
     return Row(
@@ -171,7 +214,7 @@ def clean_up(campaign: Campaign, state: State, row: Row) -> None:
     """Do what follows the row: its git note, the session's notes, the socket links; then forget the attempt."""
     from autoresearch import notes, session, sockets
 
-    if not state.smoke:
+    if state.book != campaign.where.smoke_ledger:
         notes.append_once(campaign.git, row.commit, note_line(campaign, row))
     at = campaign.where.attempt(state.experiment, state.attempt, state.smoke)
     if state.links:

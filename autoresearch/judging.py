@@ -34,6 +34,9 @@ def judge(campaign: Campaign, rows: list[Row], state: State, result: Result) -> 
     candidate = Measurement(
         tuple(own) if result.value is not None else (), result.end_cause, state.experiment, result.reason
     )
+    if state.smoke:
+        found = verdict.judge_baseline(candidate)
+        return Judged(found if found.status == "crash" else Verdict("keep", "smoke: proves only that it runs"), None)
     if state.role == "confirm":
         return Judged(_confirming(rows, state, candidate), None)
     if state.experiment == parents.BASELINE:

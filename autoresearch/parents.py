@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from autoresearch import names
+from autoresearch import ledger, names
 from autoresearch.campaign import Campaign
 from autoresearch.errors import Refused
 from autoresearch.ledger import Row
@@ -108,7 +108,7 @@ def recorded_overrides(campaign: Campaign, commit: str) -> list[str]:
     if not written:
         return []
     try:
-        return [str(word) for word in json.loads(written)]
+        return [str(word) for word in json.loads(ledger.unescape(written))]
     except ValueError:
         raise Refused(
             "overrides", f"the trailer of {commit[:12]} cannot be read", "start from another parent: PARENT=baseline"

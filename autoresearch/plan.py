@@ -46,7 +46,7 @@ class Plan(NamedTuple):
     smoke_overrides: str = ""
     recipe_overrides: list[str] = []  # what keeps the recipe's output out of the checkout, same for every run
     recipe_timeout_s: float = 0.0  # the recipe's own limit, 0 when it has none
-    must_save_by: bool = False  # the recipe can save and stop by itself when told a limit
+    must_save_by: str = ""  # the key that tells the recipe when to save and stop by itself
     gpus: int = 0
     nodes: int = 1
     ledger: str = ""  # "scratch" when the ledger lives there

@@ -6,7 +6,7 @@ import os
 import time
 from typing import Any
 
-from autoresearch import campaign, clock, command, knobs, metrics, names, noise, paths
+from autoresearch import campaign, clock, command, knobs, metrics, names, noise, paths, plumbing
 from autoresearch.errors import Refused, Usage
 from autoresearch.git import Git
 from autoresearch.plan import Plan
@@ -50,6 +50,7 @@ def _texts(made: Plan) -> Plan:
     changes |= {field: knobs.words(knob) for knob, field in LISTS.items() if knobs.get(knob) is not None}
     if knobs.get("METRIC_OPTIONS") is not None:
         changes["metric_options"] = knobs.text("METRIC_OPTIONS").replace(",", " ").split()
+    plumbing.protected_patterns(knobs.text("PROTECT"))
     if knobs.get("NOISE") is not None:
         noise.known(knobs.text("NOISE"), [])
         changes["noise"] = knobs.text("NOISE").strip()

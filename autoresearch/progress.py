@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import os
 
-from autoresearch import clock, paths
+from autoresearch import attempts, clock, durations, paths, standing, talk
 from autoresearch.attempts import State
+from autoresearch.campaign import Campaign
 
 
 def directories(where: paths.Campaign, state: State) -> paths.Attempt:
@@ -24,3 +25,34 @@ def quiet_s(where: paths.Campaign, state: State) -> float | None:
         return round(max(0.0, clock.now() - os.stat(log_of(where, state)).st_mtime), 1)
     except OSError:
         return None
+
+
+def line(opened: Campaign, state: State) -> str:
+    """Return one line: branch, elapsed against the cap, last metric, attempted and remaining, stop rule, disk."""
+    parts = [state.branch, _time(state), _metric(opened, state)]
+    parts.append(standing.line(opened, opened.rows(), attempts.every(opened.where)).line)
+    parts.append(_disk(opened))
+    return talk.one_line(", ".join(part for part in parts if part))
+
+
+def _time(state: State) -> str:
+    if not state.started_at:
+        return state.waited or state.phase
+    spent = durations.format(clock.now() - state.started_at)
+    return f"{spent} of {durations.format(state.cap_s)}" if state.cap_s else spent
+
+
+def _metric(opened: Campaign, state: State) -> str:
+    from autoresearch import conclude, metrics
+
+    reading = metrics.read(conclude.spec(opened), conclude.where_of(opened, state), whole=False)
+    if reading.value is None:
+        return ""
+    return f"{reading.name} {reading.text}" + (f" at step {reading.step}" if reading.step is not None else "")
+
+
+def _disk(opened: Campaign) -> str:
+    from autoresearch import disk
+
+    space = disk.free(opened.where.scratch)
+    return space.trouble or f"{space.free_gb:.0f} GB free"

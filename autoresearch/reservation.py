@@ -7,11 +7,13 @@ import shlex
 from collections.abc import Callable
 from typing import NamedTuple
 
-from autoresearch import attempts, clock, command, names, processes, standing, stop
+from autoresearch import attempts, clock, command, names, parents, processes, standing, stop
 from autoresearch.attempts import State
 from autoresearch.campaign import Campaign
 from autoresearch.errors import Refused
 from autoresearch.ledger import Row
+
+Publish = Callable[[], None]  # creates or advances the branch of a draft; raises when it cannot
 
 
 class Draft(NamedTuple):
@@ -32,13 +34,13 @@ class Draft(NamedTuple):
     lock: str = ""  # of a chain of runs that is under way; empty for its first
 
 
-def reserve(campaign: Campaign, draft: Draft, make_branch: Callable[[], None]) -> State:
+def reserve(campaign: Campaign, draft: Draft, publish: Publish) -> State:
     """Give a draft its place and return its state; nothing is changed when it is refused.
 
     Args:
         campaign: an open campaign.
         draft: what is to be run.
-        make_branch: creates or advances the branch; called inside the transaction, raises when it cannot.
+        publish: creates or advances the branch; called inside the transaction, raises when it cannot.
 
     Raises:
         Refused: a stop rule is met, or the experiment runs already.
@@ -53,7 +55,7 @@ def reserve(campaign: Campaign, draft: Draft, make_branch: Callable[[], None]) -
             allowed = stop.may_launch(standing.rules(campaign), known, cap_s=cap, is_new_idea=new)
             if not allowed.ok:
                 raise Refused("stop rule", allowed.why, allowed.fix)
-        make_branch()
+        publish()
         state = _state(campaign, draft, next_attempt(campaign, rows, states, draft), cap)
         attempts.create(campaign.where, state)
         return state
@@ -72,16 +74,19 @@ def next_attempt(campaign: Campaign, rows: list[Row], states: list[State], draft
     book = campaign.rows(smoke=True) if draft.smoke else rows
     used = [int(row.attempt) for row in book if row.experiment == draft.experiment and row.attempt.isdigit()]
     used += [s.attempt for s in states if s.experiment == draft.experiment and s.smoke == draft.smoke]
-    return max(used, default=0) + 1
+    number = max(used, default=0) + 1
+    # A directory that a run has used is never used again: trainers resume silently from what they find there.
+    while os.path.lexists(campaign.where.attempt(draft.experiment, number, draft.smoke).log):
+        number += 1
+    return number
 
 
 def _state(campaign: Campaign, draft: Draft, attempt: int, cap: float | None) -> State:
     plan = campaign.plan
     at = campaign.where.attempt(draft.experiment, attempt, draft.smoke)
-    words = [*plan.recipe_overrides, *draft.overrides]
-    if draft.smoke:
-        words += shlex.split(plan.smoke_overrides)
-    argv = command.build(plan.command, recipe=plan.recipe, attempt=at, overrides=words, seed=attempt)
+    values = command.values(plan.recipe, at, attempt, f"{campaign.name}-{names.attempt_id(draft.experiment, attempt)}")
+    smoke = shlex.split(plan.smoke_overrides) if draft.smoke else []
+    argv = command.build(plan.command, values, own_words(campaign, values, cap), [*draft.overrides, *smoke])
     return State(
         experiment=draft.experiment,
         attempt=attempt,
@@ -108,6 +113,16 @@ def _state(campaign: Campaign, draft: Draft, attempt: int, cap: float | None) ->
         command=command.show(argv),
         seed=attempt,
     )
+
+
+def own_words(campaign: Campaign, values: dict[str, str], cap_s: float | None) -> list[str]:
+    """Return the words that the recipe's every run carries; none for a command that the user gave."""
+    if not campaign.plan.recipe_overrides:
+        return []
+    from autoresearch import recipes
+
+    first = campaign.where.attempt(parents.BASELINE, 1)
+    return recipes.run_words(campaign.plan, values, cap_s, recipes.setup_seconds(first.log))
 
 
 def _self() -> str:

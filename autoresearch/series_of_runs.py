@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+
 from autoresearch import attempts, judging, launch, ledger, parents, reservation, verdict
 from autoresearch.attempts import State
 from autoresearch.campaign import Campaign
@@ -17,7 +19,7 @@ def next_one(campaign: Campaign, last: State) -> State | None:
     """
     rows = campaign.rows(smoke=last.smoke)
     row = ledger.find(rows, last.experiment, last.attempt)
-    if row is None or row.end_cause == "stopped":
+    if row is None or row.end_cause == "stopped" or os.path.exists(attempts.stop_file(campaign.where, last.id)):
         return None
     draft = _repeat(last) if last.more > 0 else _confirming_run(campaign, rows, last, row)
     if draft is None:

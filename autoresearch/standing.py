@@ -6,6 +6,10 @@ from autoresearch import clock, stop
 from autoresearch.attempts import State
 from autoresearch.campaign import Campaign
 from autoresearch.ledger import Row
+from autoresearch.plan import Plan
+
+# A recipe's own clock starts after set-up and it saves before it stops: the outer limit leaves room for both.
+ROOM_S, ROOM_SHARE = 600.0, 0.25
 
 
 def rules(campaign: Campaign) -> stop.Rules:
@@ -48,11 +52,17 @@ def _gpu_hours(rows: list[Row], running: list[State], gpus: int, now: float) -> 
 
 def run_cap(campaign: Campaign, known: stop.Facts) -> float | None:
     """Return the seconds one more run may take: the tighter of the rules' and the recipe's own; None for no cap."""
-    limits = [stop.cap(rules(campaign), known), campaign.plan.recipe_timeout_s or None]
+    limits = [stop.cap(rules(campaign), known), outer_limit(campaign.plan)]
     return min((limit for limit in limits if limit is not None), default=None)
+
+
+def outer_limit(plan: Plan) -> float | None:
+    """Return the seconds after which a recipe with a limit of its own is ended from outside; None without one."""
+    own = plan.recipe_timeout_s
+    return own + max(ROOM_S, ROOM_SHARE * own) if own else None
 
 
 def line(campaign: Campaign, rows: list[Row], states: list[State]) -> stop.Standing:
     """Return the standing with its sentence: `stop condition not yet met: 3/24 attempted, 6h12m remaining`."""
     known = facts(campaign, rows, states)
-    return stop.standing(rules(campaign), known, cap_s=campaign.plan.recipe_timeout_s or None)
+    return stop.standing(rules(campaign), known, cap_s=None)

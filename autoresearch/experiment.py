@@ -1,0 +1,167 @@
+"""One idea from the caller's side: preflight, hypothesis, reservation, launch, and the wait for its row."""
+
+from __future__ import annotations
+
+import os
+
+from autoresearch import attempts, campaign, knobs, launch, launchers, parents, recovery, reservation, talk
+from autoresearch.campaign import Campaign
+from autoresearch.errors import Refused, Usage
+from autoresearch.reservation import Draft
+
+
+def open_for_launch() -> Campaign:
+    """Return the campaign ready for a launch: orphans finished, disk, secrets and launcher looked at.
+
+    Raises:
+        Refused: something is missing; nothing was changed.
+    """
+    opened = campaign.open_approved()
+    recovery.finish(opened)
+    check_disk(opened)
+    check_secrets(opened)
+    check_launcher(opened)
+    campaign.make_root(opened.where)
+    return opened
+
+
+def check_disk(opened: Campaign) -> None:
+    """Refuse when scratch is missing or a disk is below its reserve; nothing is created before."""
+    from autoresearch import disk, paths
+
+    paths.scratch_root(opened.where.repository, opened.where.scratch)
+    reserve = knobs.parse_number("DISK_RESERVE_GB", opened.plan.setting("DISK_RESERVE_GB", "2"))
+    disk.check([opened.where.repository, opened.where.scratch], reserve, 0.0)
+
+
+def check_secrets(opened: Campaign) -> None:
+    """Refuse when a key that the plan needs is nowhere; names file and key, never a value."""
+    file = os.path.join(opened.where.repository, ".env")
+    missing = [key for key in opened.plan.secrets if not any(os.environ.get(name) for name in same_secret(key))]
+    if missing:
+        where = file if os.path.exists(file) else f"{file} (which does not exist)"
+        why = f"{' '.join(missing)} is neither in {where} nor in the environment"
+        raise Refused("secrets", why, f"add a line {missing[0]}=... to {file}, mode 600")
+    if opened.plan.secrets or os.path.exists(file):
+        from autoresearch import dotenv_file
+
+        for warning in dotenv_file.warnings(file):
+            talk.note(f"warning: {warning}")
+
+
+def same_secret(key: str) -> tuple[str, ...]:
+    """Return the names that will do for a key: Hugging Face has two for one token."""
+    tokens = ("HF_TOKEN", "HUGGING_FACE_HUB_TOKEN")
+    return tokens if key in tokens else (key,)
+
+
+def check_launcher(opened: Campaign) -> None:
+    """Refuse when the plan's launcher cannot take the job, before anything is made."""
+    plan = opened.plan
+    if plan.launcher == "local" and (not plan.gpus or plan.setting("FORCE_LOCAL")) and not plan.setting("GPUS"):
+        return
+    for found in launchers.load(plan.launcher).check(plan.settings, plan.gpus, plan.nodes):
+        if found.level == "FAIL":
+            raise Refused(f"launcher {plan.launcher}", f"{found.what}: {found.detail}", found.fix)
+        if found.level == "warn":
+            talk.note(f"warning: {found.what}: {found.detail}")
+
+
+def run_draft(opened: Campaign, draft: Draft, publish: reservation.Publish) -> int:
+    """Reserve, prepare and launch a draft, then wait for its row unless DETACH=1; return the exit code.
+
+    Raises:
+        Refused: a stop rule is met or the branch cannot be made; nothing was changed.
+    """
+    from autoresearch import waiting
+
+    state = reservation.reserve(opened, draft, publish)
+    try:
+        state = launch.prepare(opened, state)
+    except BaseException:
+        # The branch keeps the hypothesis; the place in the count is free again.
+        attempts.remove(opened.where, state)
+        raise
+    done = launch.detach(opened, state)
+    if knobs.flag("DETACH"):
+        talk.out(state.id)
+        talk.note(f"{state.id} runs on {state.branch}; next: make wait NAME={state.experiment}")
+        return 0
+    return waiting.attached(opened, state, done)
+
+
+def baseline_draft(opened: Campaign) -> tuple[Draft, reservation.Publish]:
+    """Return the baseline: an empty signed-off commit on BASE, made once, and what creates its branch."""
+    from autoresearch import hypothesis
+
+    rows, smoke = opened.rows(), knobs.flag("SMOKE")
+    more = knobs.count("REPEATS", 1) - 1
+    known = parents.latest(rows, parents.BASELINE) or parents.latest(opened.rows(smoke=True), parents.BASELINE)
+    if parents.latest(rows, parents.BASELINE) and not (knobs.flag("REPEAT") or knobs.get("REPEATS") or smoke):
+        row = parents.latest(rows, parents.BASELINE)
+        if row is not None and row.status != "crash":
+            why = f"it is measured already ({row.metric_value})"
+            raise Refused("baseline", why, "make experiment NAME=y ..., or measure it again: REPEAT=1")
+    subject = f"baseline: {opened.plan.recipe or opened.name} unmodified"
+    branch = opened.branch(parents.BASELINE)
+    commit = known.commit if known else existing_tip(opened, branch)
+    publish: reservation.Publish = nothing
+    if not commit:
+        made = hypothesis.build(
+            opened.git,
+            parent=opened.plan.base,
+            base=opened.plan.base,
+            subject=subject,
+            trailers=trailers(opened, parents.BASELINE, opened.plan.base, []),
+            allow_empty=True,
+        )
+        commit = made.commit
+        publish = creator(opened, branch, commit)
+    return (
+        Draft(
+            experiment=parents.BASELINE,
+            commit=commit,
+            parent_commit=opened.plan.base,
+            parent="",
+            description=subject,
+            overrides=[],
+            smoke=smoke,
+            role="repeat" if known and not smoke else "idea",
+            more=more,
+        ),
+        publish,
+    )
+
+
+def existing_tip(opened: Campaign, branch: str) -> str:
+    """Return the commit a branch of ours points to (a baseline that never got a row), empty when there is none."""
+    done = opened.git.call("rev-parse", "--verify", "--quiet", "--end-of-options", f"refs/heads/{branch}^{{commit}}")
+    return "" if done.code else str(done.out.decode().strip())
+
+
+def trailers(opened: Campaign, experiment: str, parent: str, overrides: list[str]) -> list[tuple[str, str]]:
+    """Return what the commit of a hypothesis records besides its subject."""
+    import json
+
+    found = [("Campaign", opened.name), ("Experiment", experiment), ("Parent", parent)]
+    if overrides:
+        found.append(("Overrides", json.dumps(overrides)))
+    return [*found, ("Command", opened.plan.command)]
+
+
+def creator(opened: Campaign, branch: str, commit: str) -> reservation.Publish:
+    """Return what creates a branch at a commit; of many callers one succeeds."""
+    from autoresearch import repository
+
+    return lambda: repository.create_branch(opened.git, branch, commit)
+
+
+def nothing() -> None:
+    """Publish nothing: the branch is there."""
+
+
+def check_repeats() -> int:
+    """Return how many runs follow the first one."""
+    if knobs.flag("SMOKE") and knobs.get("REPEATS"):
+        raise Usage("REPEATS", "a plumbing run is not repeated", "leave SMOKE or REPEATS out")
+    return knobs.count("REPEATS", 1) - 1

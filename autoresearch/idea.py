@@ -1,0 +1,208 @@
+"""A new idea, or a fix of one: its parent, its commit, and what runs of it."""
+
+from __future__ import annotations
+
+import shlex
+from typing import NamedTuple
+
+from autoresearch import contents, experiment, hypothesis, knobs, names, parents, reservation, talk
+from autoresearch.campaign import Campaign
+from autoresearch.errors import Refused
+from autoresearch.hypothesis import Hypothesis
+from autoresearch.ledger import Row
+from autoresearch.parents import Parent
+from autoresearch.reservation import Draft
+from autoresearch.trees import Tree
+
+
+class Start(NamedTuple):
+    """Where an idea stands before this call: new, started in a tree, or run before."""
+
+    name: str
+    parent: Parent  # what it is judged against
+    tip: str  # the commit its branch points to; empty when there is no branch yet
+    last: Row | None  # its newest row
+    smoked: Row | None  # its newest plumbing row
+    tree: Tree | None  # the tree that `start` gave out
+
+
+def draft(opened: Campaign) -> tuple[Draft, reservation.Publish]:
+    """Return what `experiment` is to run, and what makes or advances its branch.
+
+    Raises:
+        Refused: there is nothing to run, nothing changed, or the change cannot be committed.
+    """
+    name = names.check_experiment(knobs.required("NAME", "y"))
+    rows = opened.rows()
+    parents.require_baseline(opened, rows)
+    start = find(opened, rows, name)
+    overrides = chosen_overrides(opened, start)
+    made = commit(opened, start, overrides)
+    notes = remarks(opened, start, made, overrides)
+    repeat = made is None and start.last is not None
+    return (
+        Draft(
+            experiment=name,
+            commit=made.commit if made else start.tip,
+            parent_commit=start.parent.commit,
+            parent=start.parent.experiment,
+            description=description(start, name),
+            overrides=overrides,
+            lines_delta=None if made and made.paths else 0,
+            smoke=knobs.flag("SMOKE"),
+            role="repeat" if repeat else "idea",
+            more=experiment.check_repeats(),
+            notes=notes,
+        ),
+        publisher(opened, start, made, overrides),
+    )
+
+
+def find(opened: Campaign, rows: list[Row], name: str) -> Start:
+    """Return where an idea stands, refusing a PARENT that contradicts it."""
+    last = parents.latest(rows, name)
+    smoked = parents.latest(opened.rows(smoke=True), name)
+    tree = opened.pool().find(name)
+    known = last or smoked
+    if known is None and tree is None:
+        # No branch is looked for: creating it fails when there is one, and costs nothing before.
+        return Start(name, parents.choose(opened, rows, knobs.text("PARENT")), "", None, None, None)
+    tip = experiment.existing_tip(opened, opened.branch(name))
+    if known is not None:
+        owner = parents.owner_of(rows, known.parent_commit)
+        parent = Parent(known.parent_commit, owner.experiment if owner else "")
+    else:
+        owner = parents.owner_of(rows, tip)
+        parent = Parent(tip, owner.experiment if owner else "")
+    if knobs.get("PARENT") and parents.choose(opened, rows, knobs.text("PARENT")).commit != parent.commit:
+        why = f"{name!r} started from {parent.experiment or parent.commit[:12]} already"
+        raise Refused("PARENT", why, "leave PARENT out, or choose another NAME")
+    return Start(name, parent, tip, last, smoked, tree)
+
+
+def chosen_overrides(opened: Campaign, start: Start) -> list[str]:
+    """Return the words for the command: the parent's (or the idea's own of before), this call's last."""
+    own = knobs.words("OVERRIDES")
+    if start.last or start.smoked:
+        before = parents.recorded_overrides(opened, start.tip)
+    else:
+        before = parents.overrides_of(opened, start.parent)
+    words = merge(before, own)
+    if own and opened.plan.recipe:
+        from autoresearch import recipes
+
+        recipes.check_overrides(opened, words)
+    return words
+
+
+def merge(before: list[str], own: list[str]) -> list[str]:
+    """Return inherited words, without those that an own word sets again, then the own ones."""
+    keys = {word.partition("=")[0].lstrip("+~") for word in own if "=" in word}
+    return [word for word in before if word.partition("=")[0].lstrip("+~") not in keys] + own
+
+
+def commit(opened: Campaign, start: Start, overrides: list[str]) -> Hypothesis | None:
+    """Return the commit of the hypothesis; None when the branch's tip is to be run as it is.
+
+    Raises:
+        Refused: nothing changed and no repeat was asked for.
+    """
+    given = knobs.is_given("FILES", "PATCH", "OVERRIDES")
+    if not given and start.tree is None:
+        if start.smoked and not start.last:
+            return None
+        if start.last:
+            check_repeat(start)
+            return None
+    made = hypothesis.build(
+        opened.git,
+        parent=start.tip or start.parent.commit,
+        base=opened.plan.base,
+        files=knobs.words("FILES"),
+        patch=knobs.text("PATCH"),
+        tree=start.tree,
+        pool=opened.pool(),
+        subject=subject(start),
+        trailers=experiment.trailers(opened, start.name, start.parent.commit, overrides),
+        allow_empty="OVERRIDES" in given or knobs.flag("ALLOW_EMPTY") or start.last is not None,
+    )
+    if made.unchanged:
+        talk.note(f"warning: FILES has nothing new in {', '.join(made.unchanged)}")
+    is_same = not made.paths and made.parent == start.tip and not given
+    if not (is_same and start.last):
+        return made
+    check_repeat(start)
+    return None
+
+
+def check_repeat(start: Start) -> None:
+    """Allow a run of what ran before only when it is asked for.
+
+    Raises:
+        Refused: it is not.
+    """
+    if not (knobs.flag("REPEAT") or knobs.get("REPEATS")):
+        why = f"nothing changed since {start.name!r} ran"
+        raise Refused("experiment", why, "edit its tree, or measure it again: REPEAT=1")
+
+
+def subject(start: Start) -> str:
+    """Return the subject of the commit: the hypothesis, else `experiment: NAME` or `fix: NAME`."""
+    given = talk.one_line(knobs.text("HYPOTHESIS"))
+    return given or (f"fix: {start.name}" if start.last else f"experiment: {start.name}")
+
+
+def description(start: Start, name: str) -> str:
+    """Return what the row says of the idea: the hypothesis given now, else that of its first run."""
+    given = talk.one_line(knobs.text("HYPOTHESIS"))
+    known = start.last or start.smoked
+    return given or (known.description if known else f"experiment: {name}")
+
+
+def publisher(opened: Campaign, start: Start, made: Hypothesis | None, overrides: list[str]) -> reservation.Publish:
+    """Return what puts the commit on its branch: created when new, advanced from the tip else, never moved back."""
+    from autoresearch import repository
+
+    branch = opened.branch(start.name)
+    if made is None:
+        return experiment.nothing
+
+    def publish() -> None:
+        if start.tip:
+            repository.move_branch(opened.git, branch, made.commit, start.tip)
+        else:
+            repository.create_branch(opened.git, branch, made.commit)
+        if start.tree is not None and made.index:
+            opened.pool().settle(start.tree, made.commit, made.index)
+        contents.add(opened.where, contents.key(made.tree, overrides), start.name)
+
+    return publish
+
+
+def remarks(opened: Campaign, start: Start, made: Hypothesis | None, overrides: list[str]) -> list[str]:
+    """Return what the row has to say of the change: protected paths, a seed alone, the content of an earlier idea.
+
+    Raises:
+        Refused: a protected path is changed without PROTECT_OK=1.
+    """
+    from autoresearch import plumbing
+
+    if made is None:
+        return []
+    notes = []
+    touched = plumbing.protected(
+        made.paths, plumbing.protected_patterns(" ".join(map(shlex.quote, opened.plan.protect)))
+    )
+    if touched:
+        shown = ", ".join(touched[:3])
+        if not knobs.flag("PROTECT_OK"):
+            raise Refused("PROTECT", f"the change touches {shown}", "leave it out, or add PROTECT_OK=1")
+        notes.append(f"not comparable: it changes the protected {shown}")
+    if plumbing.only_seed(knobs.words("OVERRIDES"), other_changes=bool(made.paths)):
+        notes.append("changes nothing but the seed")
+        talk.note("warning: this changes nothing but the seed: REPEAT=1 measures the noise better")
+    same = contents.earlier(opened.where, contents.key(made.tree, overrides), start.name)
+    if same:
+        notes.append(f"same content as {same}")
+        talk.note(f"warning: {same} had the same files and the same command")
+    return notes

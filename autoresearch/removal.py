@@ -1,0 +1,83 @@
+"""Removing directories of a campaign: only below its marker, never through a link, a mount or another owner's.
+
+Work is done through a pinned parent directory and a rename to `.trash-...` first, so that a swapped path cannot lead
+elsewhere, the name is free at once, and a removal that was cut off is finished by the next one.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+
+from autoresearch import clock, disk, paths
+from autoresearch.errors import Refused
+
+TRASH = ".trash-"
+
+
+def check(where: paths.Campaign, path: str) -> None:
+    """Refuse a path that is not safely this campaign's.
+
+    Args:
+        where: the campaign's places; its marker names repository and device.
+        path: a directory at or below the campaign's root.
+
+    Raises:
+        Refused: no marker of ours, another device or owner, a link, a mount inside, or outside the campaign.
+    """
+    root = where.root
+    fix = "look at it and remove it by hand"
+    try:
+        with open(where.marker, encoding="utf-8") as file:
+            owner, name, device = file.read().splitlines()[:3]
+    except (OSError, ValueError):
+        raise Refused("clean-campaign", f"{root} has no marker of autoresearch", fix) from None
+    real = os.path.realpath(path)
+    if (owner, name) != (where.repository, where.name):
+        raise Refused("clean-campaign", f"{root} belongs to {owner}", "call it in that repository")
+    if os.path.commonpath([os.path.realpath(root), real]) != os.path.realpath(root) or os.path.islink(path):
+        raise Refused("clean-campaign", f"{path} leads outside of {root}", fix)
+    info = os.lstat(path)
+    if str(info.st_dev) != device or info.st_uid != os.geteuid():
+        raise Refused("clean-campaign", f"{path} is on another disk or another account's", fix)
+    for mount in disk.mounts():
+        if os.path.commonpath([real, mount.point]) == real:
+            raise Refused(
+                "clean-campaign", f"{mount.point} is mounted inside", f"umount {mount.point}, then call again"
+            )
+
+
+def remove(where: paths.Campaign, path: str) -> None:
+    """Remove a directory that `check` has passed, through its pinned parent."""
+    check(where, path)
+    parent, name = os.path.split(path)
+    fd = os.open(parent, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+    try:
+        trash = f"{TRASH}{os.getpid()}-{int(clock.now() * 1000)}-{name}"
+        os.rename(name, trash, src_dir_fd=fd, dst_dir_fd=fd)
+        _empty(fd, trash)
+    finally:
+        os.close(fd)
+
+
+def finish_trash(parent: str) -> None:
+    """Remove what an earlier removal in this directory left unfinished."""
+    try:
+        fd = os.open(parent, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+    except OSError:
+        return
+    try:
+        for name in os.listdir(fd):
+            if name.startswith(TRASH):
+                _empty(fd, name)
+    finally:
+        os.close(fd)
+
+
+def _empty(parent: int, name: str) -> None:
+    def writable(function: object, path: str, _error: object) -> None:
+        # A run may have left directories without write permission; they are ours, so that can be mended once.
+        os.chmod(os.path.dirname(path) or ".", 0o700, dir_fd=parent)
+        raise OSError(f"{path} cannot be removed")
+
+    shutil.rmtree(name, dir_fd=parent, onerror=writable)

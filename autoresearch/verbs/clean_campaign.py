@@ -1,0 +1,66 @@
+"""`clean-campaign`: remove this campaign's scratch output after showing it."""
+
+from __future__ import annotations
+
+import os
+
+from autoresearch import attempts, campaign, eviction, knobs, parents, recovery, removal, report, session, talk
+from autoresearch.campaign import Campaign
+from autoresearch.errors import Refused
+
+
+def run() -> int:
+    """Show what goes and its size, ask, remove; ledger, summary, notes, branches and shared caches stay."""
+    opened = campaign.open_any()
+    name = parents.check_name(knobs.text("NAME")) if knobs.get("NAME") else ""
+    if not os.path.isdir(opened.where.root):
+        talk.note(f"{opened.where.root} does not exist: nothing to clean")
+        return 0
+    recovery.finish(opened)
+    _refuse_running(opened, name)
+    targets = _targets(opened, name)
+    for path in targets:
+        removal.check(opened.where, path)
+    if not targets:
+        talk.note("nothing to clean")
+        return 0
+    sizes = [(path, report.directory_size(path)) for path in targets]
+    talk.out(talk.table([[path, f"{size / 2**30:.3f}"] for path, size in sizes], ["goes", "GiB"]))
+    talk.out("stays: ledger, summary, session notes, git branches and notes, shared caches")
+    if not (knobs.flag("YES") or talk.confirmed(f"Remove these {len(targets)} directories?")):
+        raise Refused("clean-campaign", "no yes was given", "make clean-campaign YES=1")
+    _remove(opened, targets, name)
+    freed = sum(size for _, size in sizes) / 2**30
+    session.checkpoint(opened.where, f"cleaned {name or 'the campaign'}", f"{freed:.3f} GiB freed")
+    talk.note(f"{freed:.3f} GiB freed")
+    return 0
+
+
+def _refuse_running(opened: Campaign, name: str) -> None:
+    alive = [state for state in attempts.every(opened.where) if name in ("", state.experiment)]
+    if alive:
+        fix = f"make stop NAME={alive[0].experiment}, or wait for it"
+        raise Refused("clean-campaign", f"{alive[0].id} is running", fix)
+
+
+def _targets(opened: Campaign, name: str) -> list[str]:
+    """Return what is removed: one experiment's directory, or every directory of the campaign but a ledger in it."""
+    root = opened.where.root
+    removal.finish_trash(root)
+    if name:
+        path = opened.where.experiment(name)
+        return [path] if os.path.isdir(path) else []
+    found = []
+    for entry in sorted(os.scandir(root), key=lambda entry: entry.name):
+        if entry.is_dir(follow_symlinks=False) or entry.is_symlink():
+            found.append(entry.path)
+    return found
+
+
+def _remove(opened: Campaign, targets: list[str], name: str) -> None:
+    if not name:
+        # Worktrees go through git first, or its records of them would stay; unsaved edits are a refusal.
+        eviction.evict(opened.pool())
+    for path in targets:
+        if os.path.isdir(path):
+            removal.remove(opened.where, path)

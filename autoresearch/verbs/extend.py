@@ -1,0 +1,30 @@
+"""`extend`: change the stop rule by a new approval; the history is kept."""
+
+from __future__ import annotations
+
+from autoresearch import campaign, clock, knobs, plan, session, stop, talk
+from autoresearch.errors import Refused
+from autoresearch.verbs.approve import user
+
+
+def run() -> int:
+    """Show old and new rule in explicit values, ask, approve; the deadline counts from the first launch still."""
+    opened = campaign.open_approved()
+    text = knobs.required("STOP", "'80 experiments or 20h total, 1h each'")
+    old = opened.plan
+    rules = stop.resolve(stop.parse(text, now=clock.now()), metric=old.metric, direction=old.direction)
+    made = old._replace(stop=text, rules=rules.to_json(), understood=dict(stop.describe(rules)))
+    talk.out(f"stop rule so far: {old.stop or 'none given'}")
+    talk.out(f"new stop rule:    {text}")
+    talk.out(talk.pairs([(f"  {key}", value) for key, value in made.understood.items()]))
+    if not (knobs.flag("YES") or talk.confirmed("Approve this stop rule?")):
+        raise Refused("extend", "no yes was given", f"make extend CAMPAIGN={opened.name} STOP='{text}' YES=1")
+    with opened.locked():
+        data = plan.save(opened.where, made)
+        plan.approve(opened.where, made, data, by=user())
+        started = opened.started()
+        if started:
+            opened.write_started(started[0], stop.deadline(rules, started[0]) or 0.0)
+    session.checkpoint(opened.where, "stop rule extended", f"{old.stop or 'none'} -> {text}")
+    talk.note("approved; make status shows where the campaign stands")
+    return 0

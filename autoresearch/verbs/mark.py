@@ -1,0 +1,45 @@
+"""`mark`: change a verdict; both verdicts and the reason stay in the record."""
+
+from __future__ import annotations
+
+from autoresearch import campaign, knobs, ledger, notes, parents, recovery, session, talk
+from autoresearch.conclude import note_line
+from autoresearch.errors import Refused, Usage
+from autoresearch.verbs.approve import user
+
+STATUSES = ("keep", "discard", "crash")
+
+
+def run() -> int:
+    """Write the new status with who decided and why; the old one stays in the reason and in the git notes."""
+    opened = campaign.open_approved()
+    name = parents.check_name(knobs.required("NAME", "y"))
+    status = knobs.required("STATUS", "keep")
+    reason = talk.one_line(talk.masked(knobs.required("REASON", "'...'"), campaign.secret_values()), 300)
+    if status not in STATUSES:
+        raise Usage("STATUS", f"{status!r} is not a verdict", f"one of: {' '.join(STATUSES)}")
+    recovery.finish(opened)
+    with opened.locked():
+        rows = opened.rows()
+        place = _place(rows, name, knobs.count("ATTEMPT", 0, least=0))
+        old = rows[place]
+        if status == "keep" and old.value is None:
+            raise Refused("mark", f"{old.id} has no valid metric, so it cannot be kept", "fix it and run it again")
+        new = old._replace(
+            status=status,
+            verdict_by=user(),
+            reason=f"{reason} (before: {old.status} by {old.verdict_by}: {old.reason})",
+        )
+        ledger.rewrite(opened.ledger_path, [*rows[:place], new, *rows[place + 1 :]])
+    notes.append(opened.git, new.commit, note_line(opened, new))
+    session.checkpoint(opened.where, f"{new.id} marked {status} instead of {old.status}", reason)
+    talk.note(f"{new.id}: {old.status} -> {status}: {reason}")
+    return 0
+
+
+def _place(rows: list[ledger.Row], name: str, attempt: int) -> int:
+    for place in range(len(rows) - 1, -1, -1):
+        row = rows[place]
+        if row.experiment == name and attempt in (0, int(row.attempt)):
+            return place
+    raise Refused("NAME", f"{name!r} has no such row", "make summarize")

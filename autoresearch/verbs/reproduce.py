@@ -1,0 +1,43 @@
+"""`reproduce`: run the commit of an experiment again with its recorded command, and compare the two numbers."""
+
+from __future__ import annotations
+
+from autoresearch import experiment, knobs, parents, talk
+from autoresearch.errors import Refused
+from autoresearch.reservation import Draft
+
+
+def run() -> int:
+    """Run it as a repeat, print both numbers and their difference; exit 4 when the run is a crash."""
+    opened = experiment.open_for_launch()
+    name = parents.check_name(knobs.required("NAME", "y"))
+    rows = opened.rows()
+    row = parents.latest(rows, name)
+    if row is None:
+        raise Refused("NAME", f"{name!r} has no row to reproduce", "make summarize lists the experiments")
+    overrides = [] if name == parents.BASELINE else parents.recorded_overrides(opened, row.commit)
+    owner = parents.owner_of(rows, row.parent_commit)
+    draft = Draft(
+        experiment=name,
+        commit=row.commit,
+        parent_commit=row.parent_commit,
+        parent=owner.experiment if owner else "",
+        description=row.description,
+        overrides=overrides,
+        role="repeat",
+        notes=[f"reproduces {row.id}"],
+    )
+    before = parents.values_of(rows, row.commit)
+    code = experiment.run_draft(opened, draft, experiment.nothing)
+    if not knobs.flag("DETACH"):
+        _compare(before, parents.latest(opened.rows(), name))
+    return code
+
+
+def _compare(before: list[float], after: object) -> None:
+    value = getattr(after, "value", None)
+    if value is None or not before:
+        talk.out("nothing to compare: one of the two has no valid metric")
+        return
+    mean = sum(before) / len(before)
+    talk.out(f"before {mean:.12g} ({len(before)} runs), now {value:.12g}, difference {value - mean:+.6g}")

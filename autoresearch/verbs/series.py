@@ -1,0 +1,37 @@
+"""`series`: the whole curve of the metric with its steps."""
+
+from __future__ import annotations
+
+from autoresearch import campaign, conclude, knobs, ledger, metrics, names, parents, talk
+from autoresearch.campaign import Campaign
+from autoresearch.errors import Refused
+from autoresearch.ledger import Row
+
+
+def run() -> int:
+    """Print the curve as TSV, or as data with JSON=1."""
+    opened = campaign.open_any()
+    row = _row(opened)
+    where = opened.where.attempt(row.experiment, int(row.attempt))
+    points = metrics.series(
+        conclude.spec(opened), metrics.Where(row.log_path, where.logs, row.checkpoint_path, row.artifacts_path, "")
+    )
+    if knobs.flag("JSON"):
+        import json
+
+        curve = [{"step": point.step, "value": point.value} for point in points]
+        talk.out(json.dumps({"experiment": row.id, "metric": opened.plan.metric, "points": curve}))
+        return 0
+    talk.out("step\tvalue")
+    for point in points:
+        talk.out(f"{'' if point.step is None else point.step}\t{point.value!r}")
+    return 0
+
+
+def _row(opened: Campaign) -> Row:
+    name = names.check("NAME", knobs.required("NAME", "y"))
+    rows, attempt = opened.rows(), knobs.count("ATTEMPT", 0, least=0)
+    row = ledger.find(rows, name, attempt) if attempt else parents.latest(rows, name)
+    if row is None:
+        raise Refused("NAME", f"{name!r} has no such row", "make summarize lists the experiments")
+    return row

@@ -1,0 +1,25 @@
+"""`share`: print, and with YES=1 run, the push of the campaign's branches and notes; nothing else ever pushes."""
+
+from __future__ import annotations
+
+from autoresearch import campaign, command, knobs, talk
+from autoresearch.errors import Refused
+
+NOTES = "refs/notes/autoresearch"
+
+
+def run() -> int:
+    """Show the push; run it with YES=1. Never forced: a remote that went on is a refusal by git itself."""
+    opened = campaign.open_any()
+    remote = knobs.text("REMOTE", "origin")
+    if remote not in opened.git.run("remote").decode().split():
+        raise Refused("REMOTE", f"{remote!r} is not a remote of {opened.where.repository}", "git remote -v lists them")
+    refs = f"refs/heads/{opened.plan.prefix}/*"
+    words = ["push", remote, f"{refs}:{refs}", f"{NOTES}:{NOTES}"]
+    talk.out(command.show(["git", "-C", opened.where.repository, *words]))
+    if not knobs.flag("YES"):
+        talk.note("nothing was pushed; YES=1 runs it")
+        return 0
+    opened.git.run(*words, timeout=600)
+    talk.note(f"pushed to {remote}")
+    return 0

@@ -1,0 +1,23 @@
+"""`stop`: ask a running attempt to end; its row is written."""
+
+from __future__ import annotations
+
+from autoresearch import attempts, campaign, knobs, launch, names, recovery, talk, waiting
+from autoresearch.errors import Refused
+
+
+def run() -> int:
+    """Ask the attempt to end, wait until its row is there, print it."""
+    opened = campaign.open_any()
+    name = names.check("NAME", knobs.required("NAME", "y"))
+    recovery.finish(opened)
+    mine = [state for state in attempts.every(opened.where) if name in (state.experiment, state.id)]
+    if not mine:
+        raise Refused("stop", f"no attempt of {name!r} is running", "make status")
+    waiting.ask_to_stop(opened, mine[0])
+    # The run has its grace, then KILL, then the row: what takes longer is a hung disk or a queue.
+    waiting.until_over(opened, mine[0], launch.grace_s(opened) + 60)
+    recovery.finish(opened)
+    waiting.answer(opened, mine[0])
+    talk.note(f"{mine[0].id} was stopped")
+    return 0

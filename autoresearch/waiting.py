@@ -1,0 +1,200 @@
+"""Waiting for an attempt: progress while it runs, its result at the end. The attempt does not need the waiter."""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+
+from autoresearch import attempts, campaign, clock, durations, files, keeper, progress, standing, talk
+from autoresearch.attempts import State
+from autoresearch.campaign import Campaign
+from autoresearch.errors import AutoresearchError, TryAgain
+from autoresearch.ledger import Row
+
+PROGRESS_S = 300.0
+REDRAW_S = 2.0
+POLL_S = 0.1
+
+
+def attached(opened: Campaign, state: State, done: int) -> int:
+    """Wait for a chain of runs that this process launched, show its progress, and answer; return the exit code.
+
+    Ctrl-C asks the run to end and goes on waiting for its row.
+    """
+    first = time.monotonic()
+    shown = _Progress(opened, state)
+    while True:
+        try:
+            if keeper.wait(done, shown.next_in()):
+                break
+            shown.show()
+        except KeyboardInterrupt:
+            ask_to_stop(opened, state)
+            talk.note(f"{state.id} was asked to end; its row follows (a second Ctrl-C changes nothing)")
+    shown.clear()
+    return answer(opened, state, waited_s=time.monotonic() - first)
+
+
+def ask_to_stop(opened: Campaign, state: State) -> None:
+    """Ask every run of the attempt's chain to end gracefully."""
+    for other in attempts.every(opened.where):
+        if other.lock == state.lock:
+            with open(attempts.stop_file(opened.where, other.id), "w", encoding="utf-8"):
+                pass
+            wake_supervisor(opened, other)
+
+
+def wake_supervisor(opened: Campaign, state: State) -> None:
+    """Tell a local run's supervisor at once, instead of at its next look: TERM to it alone."""
+    from autoresearch import processes, runfile
+
+    record = runfile.read(progress.directories(opened.where, state).logs)
+    if record is None or not record.supervisor or record.outcome is not None:
+        return
+    import signal
+
+    try:
+        processes.send(processes.parse_process(record.supervisor), signal.SIGTERM)
+    except ValueError:
+        return
+
+
+def until_over(opened: Campaign, state: State, timeout_s: float | None) -> None:
+    """Wait for an attempt that another process launched.
+
+    Raises:
+        TryAgain: it still runs after `timeout_s`.
+    """
+    limit = None if timeout_s is None else time.monotonic() + timeout_s
+    shown = _Progress(opened, state)
+    lock = attempts.lock_file(opened.where, state)
+    begun = time.monotonic()
+    while files.is_locked(lock):
+        if limit is not None and time.monotonic() >= limit:
+            shown.clear()
+            raise TryAgain("wait", f"{state.id} still runs", f"make wait NAME={state.experiment} again")
+        if time.monotonic() - begun >= shown.next_in():
+            shown.show()
+            begun = time.monotonic()
+        time.sleep(POLL_S)
+    shown.clear()
+
+
+class _Progress:
+    """What an attached run shows: in place on a terminal, a line every few minutes elsewhere."""
+
+    def __init__(self, opened: Campaign, state: State) -> None:
+        self.opened, self.id, self.lock = opened, state.id, state.lock
+        self.terminal = sys.stderr.isatty()
+        self.every = REDRAW_S if self.terminal else float(opened.plan.setting("PROGRESS_S") or PROGRESS_S)
+        self.drawn = False
+
+    def next_in(self) -> float:
+        """Return the seconds to the next line."""
+        return self.every
+
+    def show(self) -> None:
+        """Print where the runs of this chain are."""
+        states = [state for state in attempts.every(self.opened.where) if state.lock == self.lock]
+        if not states:
+            return
+        text = progress.line(self.opened, states[-1])
+        if self.terminal:
+            width = os.get_terminal_size(sys.stderr.fileno()).columns
+            print(f"\r\x1b[K{text[: max(20, width - 1)]}", end="", file=sys.stderr, flush=True)
+            self.drawn = True
+        else:
+            talk.note(text)
+
+    def clear(self) -> None:
+        """Remove what was drawn in place."""
+        if self.drawn:
+            print("\r\x1b[K", end="", file=sys.stderr, flush=True)
+            self.drawn = False
+
+
+def answer(opened: Campaign, state: State, waited_s: float = 0.0) -> int:
+    """Say how an attempt's chain ended and where the campaign stands; return 0, or 4 for a crash.
+
+    Raises:
+        AutoresearchError: it was withdrawn before it ran, or its row could not be written yet.
+    """
+    left = attempts.read(attempts.path(opened.where, state.id))
+    if left is not None:
+        _unfinished(opened, left)
+    rows, own, smoke = find_row(opened, state)
+    for row in rows[rows.index(own) :]:
+        if row.commit == own.commit or f"for {own.id}" in row.reason:
+            for line in result_lines(row, smoke=smoke):
+                talk.out(line)
+    closing(opened)
+    return 4 if own.status == "crash" else 0
+
+
+def find_row(opened: Campaign, state: State) -> tuple[list[Row], Row, bool]:
+    """Return an attempt's ledger, its row, and whether it was filed as plumbing; each attempt has a log of its own.
+
+    Raises:
+        AutoresearchError: it has none.
+    """
+    log = progress.log_of(opened.where, state)
+    for smoke in (state.smoke, True):
+        rows = opened.rows(smoke=smoke)
+        own = next((row for row in reversed(rows) if row.log_path == log), None)
+        if own is not None:
+            return rows, own, smoke
+    raise AutoresearchError("row", f"{state.id} ended without one", "make status starts its recovery")
+
+
+def _unfinished(opened: Campaign, left: State) -> None:
+    if left.phase == "withdrawn":
+        code = int(left.row[0]) if left.row else 1
+        attempts.remove(opened.where, left)
+        error = AutoresearchError("withdrawn", left.waited.removeprefix("autoresearch: "))
+        error.code = code
+        raise error
+    if left.phase == "concluded":
+        why = f"the row of {left.id} is kept in {attempts.path(opened.where, left.id)}, for want of disk space"
+        raise AutoresearchError("row", why, "free some space; the next verb writes it")
+
+
+def result_lines(row: Row, *, smoke: bool = False) -> list[str]:
+    """Return a row as a few lines for a person or an agent."""
+    value = f"{row.metric_name} {row.metric_value}" if row.value is not None else f"no valid {row.metric_name}"
+    parent = f", parent {row.parent_metric}" if row.parent_metric and row.value is not None else ""
+    took = durations.format(float(row.elapsed_min) * 60) if row.elapsed_min else "no time"
+    memory = f", {row.memory_gb} GiB ({row.memory_source})" if row.memory_source else ""
+    kind = "smoke run, counts for nothing" if smoke else row.status
+    out = [
+        f"{row.id}: {value}{parent}: {kind}: {row.reason or row.end_cause}",
+        f"  {took}{memory}; end cause {row.end_cause}",
+    ]
+    out.append(f"  branch {row.branch}, commit {row.commit[:12]}")
+    out.append(f"  log {row.log_path}")
+    if row.status == "crash":
+        out += [f"  | {line}" for line in last_lines(row.log_path)]
+    return [talk.one_line(line, 400) if not line.startswith("  ") else "  " + talk.one_line(line, 400) for line in out]
+
+
+def last_lines(log: str, count: int = 8) -> list[str]:
+    """Return the last lines of a log, control characters and secrets removed."""
+    from autoresearch import metrics
+
+    hint = metrics.tail_hint(metrics.Where(log, "", "", "", ""), count)
+    return talk.masked(hint, campaign.secret_values()).splitlines()[-count:]
+
+
+def closing(opened: Campaign) -> None:
+    """Print where the campaign stands, and what to do next."""
+    rows, states = opened.rows(), attempts.every(opened.where)
+    where = standing.line(opened, rows, states)
+    talk.out(where.line)
+    if where.note:
+        talk.out(where.note)
+    talk.out(f"next: {'make summarize' if where.met else 'make experiment NAME=y HYPOTHESIS=... (or make summarize)'}")
+
+
+def elapsed(state: State) -> str:
+    """Return how long an attempt has run, in words."""
+    return durations.format(clock.now() - state.started_at) if state.started_at else "not started"
