@@ -15,7 +15,8 @@ from autoresearch import processes
 
 GIB = 2**30
 PAGE = os.sysconf("SC_PAGE_SIZE")
-SHARE = 0.002  # of one core, at most, for looking
+SHARE = 0.002  # of one core, at most, for looking, in the long run
+CREDIT_S = 0.03  # what the first looks may cost above that: many runs are short, and grow at their start
 FIRST_S, USUAL_S, LONGEST_S = 0.1, 1.0, 60.0
 GROWTH = 1.01
 DRIVER = "/proc/driver/nvidia/version"
@@ -41,7 +42,7 @@ class Sampler:
         self.resident_peak = 0
         self.gpu_peak, self.gpu_source = 0, ""
         self.gpu = gpu(devices)
-        self.pause = FIRST_S
+        self.pause, self.spent, self.since = FIRST_S, 0.0, time.perf_counter()
 
     @property
     def peak_gb(self) -> float:
@@ -60,9 +61,10 @@ class Sampler:
         self._host(pids)
         if self.gpu is not None:
             self._gpu(set(pids))
-        cost = max(time.process_time() - used, (time.perf_counter() - wall) / 2)
+        self.spent += max(time.process_time() - used, (time.perf_counter() - wall) / 4)
         self.pause = min(self.pause * 2, USUAL_S)
-        return min(max(self.pause, cost / SHARE), LONGEST_S)
+        debt = (self.spent - CREDIT_S) / SHARE - (time.perf_counter() - self.since)
+        return min(max(self.pause, debt), LONGEST_S)
 
     def _host(self, pids: list[int]) -> None:
         total = sum(map(resident, pids))

@@ -29,7 +29,7 @@ MARK_BITS = 60
 NESTED_FLOOR = 1 << 40  # below this a hard limit leaves too little room for a number that is ours alone
 RESCAN_S = 0.2
 KILL_WAIT_S = 1.5
-RESET_SIGNALS = ("SIGINT", "SIGHUP", "SIGTERM", "SIGQUIT", "SIGPIPE", "SIGXFSZ", "SIGCHLD", "SIGUSR1", "SIGUSR2")
+RESET_SIGNALS = ("INT", "HUP", "TERM", "QUIT", "PIPE", "XFSZ", "CHLD", "TSTP", "TTIN", "TTOU", "ALRM", "USR1", "USR2")
 
 abandoned: set[int] = set()  # helpers of this process that hang in the kernel and were given up
 
@@ -338,7 +338,7 @@ def close_all(keep: Collection[int] = ()) -> None:
 def default_signals() -> None:
     """Give a child the signal handling of a fresh login: nothing ignored, nothing blocked."""
     for name in RESET_SIGNALS:
-        signal.signal(getattr(signal, name), signal.SIG_DFL)
+        signal.signal(getattr(signal, f"SIG{name}"), signal.SIG_DFL)
     signal.pthread_sigmask(signal.SIG_SETMASK, ())
 
 

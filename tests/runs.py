@@ -17,7 +17,8 @@ import pytest
 from autoresearch import keeper, processes, runfile, runner, watchdog
 from autoresearch.launchers import Outcome, Watch
 
-PYTHON = [sys.executable, "-I", "-S"]
+# The system's own, where there is one: an ordinary user may be unable to reach that of the tests.
+PYTHON = ["/usr/bin/python3" if os.access("/usr/bin/python3", os.X_OK) else sys.executable, "-I", "-S"]
 root_only = pytest.mark.skipif(os.geteuid() != 0, reason="needs root")
 
 # Notes each member's identity in the directory it is given, then lives until it is ended.
