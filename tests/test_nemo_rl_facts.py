@@ -233,6 +233,12 @@ def test_the_shared_cache_is_looked_into(look: Look, tmp_path: Path) -> None:
     assert [secret.key for secret in facts.secrets] == ["WANDB_API_KEY"]
 
 
+def test_data_from_the_network_is_not_called_missing(look: Look) -> None:
+    facts = look("data: {train: {data_path: 'https://example.org/x.csv'}}\n")
+    assert (facts.datasets[0].kind, facts.datasets[0].present) == ("url", None)
+    assert not any("example.org" in line for line in facts.warnings)
+
+
 def test_a_local_model_and_a_list_of_data_sets(look: Look, shape: Path) -> None:
     (shape / "weights").mkdir()
     text = "policy: {model_name: ./weights}\ndata:\n  _override_: true\n"

@@ -56,7 +56,10 @@ def warnings(resolved: Resolved, inputs: Sequence[Input], twin: str = "") -> lis
     """
     found = [*_resolution(resolved), *_metric(resolved), *_validation(resolved), *_rest(resolved)]
     found.extend(_cluster(resolved, twin))
+    policy = next((item.name for item in inputs if item.role == "model"), "")
     for item in inputs:
+        if item.role == "tokenizer" and item.name == policy:
+            continue
         if item.kind == "placeholder":
             found.append(f"{item.role} is a placeholder, {item.name!r} ({item.where}): give it as an override")
         elif item.kind == "path" and item.present is False:

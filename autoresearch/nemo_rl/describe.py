@@ -118,6 +118,8 @@ def state(item: Input) -> str:
         return "to be given"
     if item.kind == "built-in":
         return "a data set class of the project"
+    if item.kind == "url":
+        return "read from the network"
     if item.present is None:
         return "not known"
     if item.kind == "path":

@@ -37,7 +37,7 @@ _DATA_FILE = (".json", ".jsonl", ".parquet", ".csv", ".arrow", ".txt")
 class Input(NamedTuple):
     """One thing that a run reads.
 
-    `kind`: `hub` (a name on the Hugging Face hub), `path` (on this machine), `built-in` (a data set class of the
+    `kind`: `hub` (a name on the Hugging Face hub), `path` (on this machine), `url`, `built-in` (a data set class of the
     project that is not a hub name), or `placeholder` (the recipe leaves it to the user).
     `present`: whether it is here: the path exists, or the cache holds the name; None where that cannot be told.
     """
@@ -79,13 +79,13 @@ def classify(resolved: Resolved, name: str, hub: str, kind: str, role: str, key:
     where = resolved.where(key)
     if name.startswith(("/path/to", "path/to")) or name in ("???", "") or " " in name:
         return Input(role, name, "placeholder", False, where)
+    if "://" in name:
+        return Input(role, name, "url", None, where)
     path = os.path.join(resolved.repo, os.path.expanduser(name))
     if name.startswith(("/", "./", "../", "~")) or os.path.exists(path) or name.endswith(_DATA_FILE):
         return Input(role, name, "path", os.path.exists(path), where)
     if "${" in name:
         return Input(role, name, "path", None, where)
-    if name.startswith("hf://"):
-        return Input(role, name, "hub", None, where)
     if _HUB.fullmatch(name) or kind == "models":
         return Input(role, name, "hub", cached(hub, kind, name), where)
     return Input(role, name, "built-in", None, where)

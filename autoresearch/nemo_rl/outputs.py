@@ -105,7 +105,7 @@ def writes(resolved: Resolved, *, nemo_rl: bool) -> list[Write]:
         if isinstance(path, str):
             found.append(Write(what, path, resolved.where(key), moved_by))
 
-    add("logs, TensorBoard, W&B, samples", "logger.log_dir", "logger.log_dir={log_dir}")
+    add("logs, TensorBoard, W&B, samples" if nemo_rl else "logs", "logger.log_dir", "logger.log_dir={log_dir}")
     saves = resolved.get("checkpointing.enabled", True)
     what = "checkpoints" if saves else "checkpoints (off in this recipe)"
     add(what, "checkpointing.checkpoint_dir", "checkpointing.checkpoint_dir={checkpoint_dir}")

@@ -126,7 +126,7 @@ def _all_recipes(repo: str) -> list[str]:
 
 def is_nemo_rl(repo: str) -> bool:
     """Tell whether the checkout at `repo` is NeMo-RL's (or a fork's), whose rules then hold exactly."""
-    return os.path.isdir(os.path.join(repo, "nemo_rl")) or os.path.isdir(os.path.join(repo, "examples/configs/recipes"))
+    return any(os.path.isdir(os.path.join(repo, name)) for name in ("nemo_rl", "examples/configs/recipes/llm"))
 
 
 def resolve(
