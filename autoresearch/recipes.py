@@ -93,6 +93,8 @@ def check_overrides(opened: Campaign, words: list[str]) -> None:
     Raises:
         Usage: an unknown key, an unquoted `=` or `,`, a name that would turn into a number.
     """
+    if not opened.plan.recipe_overrides:
+        return  # the user's own command: what its words mean is not known here
     from autoresearch.nemo_rl import grammar
 
     try:
@@ -102,11 +104,12 @@ def check_overrides(opened: Campaign, words: list[str]) -> None:
         return
     if not known["kinds"] or grammar.quick(words, known["kinds"]):
         return
-    from autoresearch.nemo_rl import overrides
+    from autoresearch import talk
+    from autoresearch.nemo_rl import overrides, resolve
 
-    found = inspect(opened.plan.repository, opened.plan.recipe, opened.plan.scratch)
-    protected = found.set_keys if opened.plan.recipe_overrides else ()
-    overrides.check(found.resolved.config, words, protected=protected)
+    found = resolve.resolve(opened.plan.repository, opened.plan.recipe, env=os.environ, use_checkout=False)
+    for warning in overrides.check(found.config, words, protected=known["set"]):
+        talk.note(f"warning: {warning}")
 
 
 def run_words(plan: Plan, values: dict[str, str], cap_s: float | None, setup_s: float) -> list[str]:

@@ -3,15 +3,6 @@
 
 : "${root:?is set by lib/program.bash}"
 
-# The test tools come into the same .venv, once, like everything else.
-ensure_dev_setup() {
-  local marker=${root}/.venv/.autoresearch-dev-ready
-  ensure_setup
-  if [[ -e ${marker} && ! ${root}/pyproject.toml -nt ${marker} ]]; then return 0; fi
-  set_up dev
-  : >"${marker}"
-}
-
 venv() {
   "${root}/.venv/bin/$1" "${@:2}"
 }

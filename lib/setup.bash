@@ -10,6 +10,15 @@ ensure_setup() {
   set_up
 }
 
+# ensure_extra NAME: the packages of an extra (demo, dev) come into the same .venv, once.
+ensure_extra() {
+  local marker=${root}/.venv/.autoresearch-$1-ready
+  ensure_setup
+  if [[ -e ${marker} && ! ${root}/pyproject.toml -nt ${marker} ]]; then return 0; fi
+  set_up "$1"
+  : >"${marker}"
+}
+
 # set_up [EXTRA]: installs the dependencies (and those of an extra, e.g. dev) into .venv.
 set_up() {
   local extra=${1-} lock

@@ -1,0 +1,150 @@
+"""`doctor`: everything a night needs, each line ok, warn or FAIL with the remedy. Only looks."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sys
+from collections.abc import Callable, Iterator
+
+from autoresearch import campaign, disk, dotenv_file, knobs, launchers, paths, plan, talk
+from autoresearch.errors import AutoresearchError
+from autoresearch.git import Git
+from autoresearch.launchers import Finding
+from autoresearch.plan import Plan
+
+
+def run() -> int:
+    """Print one line a finding; exit 3 when one fails."""
+    found = list(findings())
+    for item in found:
+        fix = f": {item.fix}" if item.fix and item.level != "ok" else ""
+        talk.out(f"{item.level:<4}  {item.what}: {talk.one_line(item.detail)}{fix}")
+    fails = sum(item.level == "FAIL" for item in found)
+    warns = sum(item.level == "warn" for item in found)
+    talk.out(f"{len(found)} checks: {fails} fail, {warns} warn")
+    return 3 if fails else 0
+
+
+def findings() -> Iterator[Finding]:
+    """Return every finding, in the order of a campaign's life."""
+    top = campaign.repository()
+    yield from _tools()
+    yield from guarded("repository", lambda: _repository(top))
+    yield from guarded("campaign", _campaign)
+    yield from guarded("scratch", lambda: _scratch(top))
+    yield from guarded("secrets", lambda: _secrets(top))
+    yield from guarded("locks", lambda: _locks(top))
+
+
+def guarded(what: str, look: Callable[[], Iterator[Finding]]) -> Iterator[Finding]:
+    """Return the findings of a look; a refusal is a finding too."""
+    try:
+        yield from look()
+    except AutoresearchError as error:
+        yield Finding("FAIL", error.what or what, error.why, error.fix)
+
+
+def _tools() -> Iterator[Finding]:
+    yield Finding("ok", "python", f"{sys.version.split()[0]} in {sys.prefix}")
+    for name in ("git", "make", "bash", "flock"):
+        where = shutil.which(name)
+        fix = f"install {'util-linux' if name == 'flock' else name}"
+        yield Finding("ok", name, where) if where else Finding("FAIL", name, "not found on PATH", fix)
+    if not os.environ.get("HOME"):
+        yield Finding("FAIL", "HOME", "it is not set, so git finds no configuration", "set HOME in the crontab")
+
+
+def _repository(top: str) -> Iterator[Finding]:
+    from autoresearch import repository
+
+    git = Git(top, drop_env_keys=campaign.secret_keys())
+    remarks = repository.check(git)
+    yield Finding("ok", "repository", f"{top}, identity {repository.identity(git)}")
+    for remark in remarks:
+        yield Finding("warn", "repository", remark)
+    changes = repository.user_changes(git)
+    if changes:
+        yield Finding("ok", "your changes", f"{len(changes)} uncommitted, left alone")
+
+
+def _campaign() -> Iterator[Finding]:
+    try:
+        where = campaign.find()
+    except AutoresearchError as error:
+        yield Finding("warn", "campaign", error.why, error.fix)
+        return
+    approval = plan.read_approval(where)
+    made = approval.plan if approval else plan.load(where.plan)[0]
+    try:
+        plan.approved(where)
+        yield Finding("ok", "plan", f"{where.plan} is approved")
+    except AutoresearchError as error:
+        yield Finding("warn", "plan", error.why, error.fix)
+    yield from _launcher(made)
+    yield from _needs(made)
+
+
+def _launcher(made: Plan) -> Iterator[Finding]:
+    for found in launchers.load(made.launcher).check(made.settings, made.gpus, made.nodes):
+        yield found._replace(what=f"launcher {made.launcher}: {found.what}")
+    if made.launcher == "local":
+        from autoresearch import devices
+
+        for process in devices.foreign_ray():
+            detail = f"a Ray that is not ours runs here (pid {process.pid})"
+            yield Finding("warn", "Ray", detail, "a run without RAY_ADDRESS=local could attach itself to it")
+
+
+def _needs(made: Plan) -> Iterator[Finding]:
+    for path in made.require:
+        there = os.path.exists(os.path.join(made.repository, path))
+        yield Finding("ok", "required", path) if there else Finding("FAIL", "required", f"{path} is gone", "fetch it")
+    for remark in made.notes:
+        yield Finding("warn", "recipe", remark)
+
+
+def _scratch(top: str) -> Iterator[Finding]:
+    try:
+        wanted = campaign.find().scratch
+    except AutoresearchError:
+        wanted = knobs.text("SCRATCH")
+    scratch, source = paths.scratch_root(top, wanted)
+    yield Finding("ok", "scratch", f"{scratch}: {source}")
+    for label, path in (("disk of the repository", top), ("disk of scratch", scratch)):
+        space = disk.free(path)
+        why = disk.shortage(space, 10.0, 5.0)
+        detail = f"{space.free_gb:.1f} GB and {space.inodes_pct:.0f} % of inodes free"
+        yield Finding("FAIL", label, why, "free some space") if why else Finding("ok", label, detail)
+
+
+def _secrets(top: str) -> Iterator[Finding]:
+    file = os.path.join(top, ".env")
+    if not os.path.lexists(file):
+        yield Finding("ok", ".env", f"{file} does not exist; needed only for runs that must log in somewhere")
+        return
+    names = ", ".join(key for key in campaign.secret_keys() if os.environ.get(key)) or "no keys"
+    yield Finding("ok", ".env", f"{file}: {names}")
+    for warning in dotenv_file.warnings(file):
+        yield Finding("warn", ".env", warning, f"chmod 600 {file}")
+
+
+def _locks(top: str) -> Iterator[Finding]:
+    """Try the one thing that network disks often lack: a lock that a second process respects."""
+    from autoresearch import files
+
+    try:
+        where = campaign.find()
+    except AutoresearchError:
+        return
+    if not os.path.isdir(where.state):
+        return
+    probe = os.path.join(where.state, "doctor.lock")
+    with files.locked(probe, wait_s=5.0):
+        pid = os.fork()
+        if pid == 0:
+            os._exit(0 if files.is_locked(probe) else 1)
+        held = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0
+    os.unlink(probe)
+    detail = f"flock works in {where.state}" if held else f"flock has no effect in {where.state}"
+    yield Finding("ok" if held else "FAIL", "locks", detail, "keep the repository on a local disk")
