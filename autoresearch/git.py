@@ -113,6 +113,7 @@ class Git:
         self._env = with_settings(plain, (NO_HOOKS, *SETTINGS))
         self._hooked = with_settings(plain, SETTINGS)
         self._count = [0]
+        self._common: list[str] = []
 
     @property
     def count(self) -> int:
@@ -120,12 +121,24 @@ class Git:
         return self._count[0]
 
     @property
+    def common(self) -> str:
+        """The git directory that all worktrees of the repository share; a git call only where it is not plain."""
+        if not self._common:
+            plain = os.path.join(self.repo, ".git")
+            if os.path.isdir(plain) and os.path.isdir(os.path.join(plain, "objects")):
+                self._common.append(os.path.realpath(plain))
+            else:
+                out = self.run("rev-parse", "--path-format=absolute", "--git-common-dir")
+                self._common.append(os.fsdecode(out)[:-1])
+        return self._common[0]
+
+    @property
     def variables(self) -> Mapping[str, str]:
         """The environment that git is called with."""
         return self._env
 
     def at(self, directory: str) -> Git:
-        """Return the same git in another directory."""
+        """Return the same git in another directory of the repository, a worktree or a submodule of it."""
         other = object.__new__(Git)
         other.__dict__.update(self.__dict__, repo=directory)
         return other

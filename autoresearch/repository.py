@@ -224,7 +224,7 @@ def exclude(git: Git, patterns: Sequence[str]) -> None:
     Args:
         patterns: lines as in .gitignore, for example `/session/`.
     """
-    common = os.fsdecode(git.run("rev-parse", "--path-format=absolute", "--git-common-dir"))[:-1]
+    common = git.common
     path = os.path.realpath(os.path.join(common, "info", "exclude"))
     with repository_lock(common):
         try:

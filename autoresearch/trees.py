@@ -49,19 +49,11 @@ class Pool:
 
     def __init__(self, git: Git, directory: str) -> None:
         self.git, self.directory = git, os.path.realpath(directory)
-        self._common = ""
 
     @property
     def common(self) -> str:
-        """The repository's common git directory; one git call, once."""
-        if not self._common:
-            out = self.git.run("rev-parse", "--path-format=absolute", "--git-common-dir")
-            self._common = os.fsdecode(out)[:-1]
-        return self._common
-
-    @common.setter
-    def common(self, path: str) -> None:
-        self._common = path
+        """The repository's common git directory."""
+        return self.git.common
 
     def trees(self) -> list[Tree]:
         """Return the trees that belong to somebody."""
@@ -125,19 +117,23 @@ class Pool:
         return Returned(taken.moved, taken.where, taken.removed, taken.stuck, remarks, not why)
 
     def settle(self, tree: Tree, commit: str, index: str) -> None:
-        """Make `commit`, built from what was edited in a `start` tree, the tree's own; nothing in its files changes.
+        """Make `commit`, built from what was edited in a `start` tree, the tree's own.
+
+        Files that FILES, a PATCH or a hook changed on the way are brought into the tree, nothing else in it changes.
 
         Args:
             commit: the new commit; its branch was moved already.
-            index: the private index that the commit was written from (`Hypothesis.index`).
+            index: the private index of the edits (`Hypothesis.private_index`).
         """
         record = treerecords.read(self.directory, tree.number, "owner")
         if record is None:
             return
+        own, private = self.git.at(tree.path), treerecords.index(self.directory, tree.number)
         if _head(record) != commit and not _head(record).startswith("ref: "):
-            self.git.at(tree.path).run("update-ref", "--no-deref", "-m", "autoresearch", "HEAD", commit)
-        private = treerecords.index(self.directory, tree.number)
+            own.run("update-ref", "--no-deref", "-m", "autoresearch", "HEAD", commit)
         os.replace(index, private)
+        # It refuses, and leaves everything, where a file was edited again meanwhile.
+        own.call("read-tree", "-m", "-u", commit, env={"GIT_INDEX_FILE": private}, timeout=SLOW_S)
         treefill.publish_index(private, record.directory)
         treerecords.write(self.directory, record._replace(commit=commit))
 
