@@ -172,8 +172,8 @@ def publisher(opened: Campaign, start: Start, made: Hypothesis | None, overrides
             repository.move_branch(opened.git, branch, made.commit, start.tip)
         else:
             repository.create_branch(opened.git, branch, made.commit)
-        if start.tree is not None and made.index:
-            opened.pool().settle(start.tree, made.commit, made.index)
+        if start.tree is not None and made.private_index:
+            opened.pool().settle(start.tree, made.commit, made.private_index)
         contents.add(opened.where, contents.key(made.tree, overrides), start.name)
 
     return publish
