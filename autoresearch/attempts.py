@@ -106,7 +106,7 @@ def remove(where: paths.Campaign, state: State) -> None:
 def every(where: paths.Campaign) -> list[State]:
     """Return the attempts that have no finished record yet, oldest reservation first."""
     try:
-        found = [entry for entry in os.listdir(where.state) if entry.endswith(".json") and entry != "started.json"]
+        found = [entry for entry in os.listdir(where.state) if entry.endswith(".json") and entry[0] != "."]
     except FileNotFoundError:
         return []
     states = [state for entry in found if (state := read(os.path.join(where.state, entry)))]

@@ -45,11 +45,14 @@ def load(path: str) -> dict[str, str]:
     import io
 
     for binding in parse_stream(io.StringIO(source)):
+        # The parser counts blank lines before a binding as part of it.
+        written = binding.original.string
+        line = binding.original.line + written[: len(written) - len(written.lstrip())].count("\n")
         if binding.error:
-            raise _broken(path, binding.original.line, "cannot be read (a missing quote or blank-separated words?)")
+            raise _broken(path, line, "cannot be read (a missing quote or blank-separated words?)")
         if binding.key is None:
             continue
-        _check(path, binding.original.line, binding.key, binding.value)
+        _check(path, line, binding.key, binding.value)
         pairs[binding.key] = binding.value or ""
     return pairs
 

@@ -8,7 +8,8 @@ from autoresearch.errors import Usage
 
 # Safe as a directory on any disk (also case-blind ones), a part of a branch, a job name, a shell word.
 _NAME = re.compile(r"[a-z0-9][a-z0-9._-]{0,63}", re.ASCII)
-RESERVED = ("baseline", "best")
+# `results.tsv` is the ledger's name on scratch (LEDGER=scratch), beside the experiments' directories.
+RESERVED = ("baseline", "best", "results.tsv")
 
 
 def check(kind: str, name: str) -> str:
@@ -29,12 +30,12 @@ def check_experiment(name: str) -> str:
     """Return `name` when a new idea may be called so; `baseline` and `best` mean something else.
 
     Raises:
-        Usage: not a name, reserved, or of the form `name.2`, which means attempt 2.
+        Usage: not a name, reserved, or of the form `name.2` or `name.smoke-1`, which means an attempt.
     """
     check("NAME", name)
     if name in RESERVED:
         raise Usage("NAME", f"{name!r} has a meaning of its own", "choose another name, or: make baseline")
-    if re.search(r"\.[0-9]+$", name):
+    if re.search(r"\.(smoke-)?[0-9]+$", name):
         raise Usage("NAME", f"{name!r} reads like an attempt number", "end the name with a letter")
     return name
 

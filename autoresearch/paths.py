@@ -182,13 +182,13 @@ class Campaign(NamedTuple):
 
     @property
     def lock(self) -> str:
-        """The campaign's lock file: ledger, reservations, started.json."""
+        """The campaign's lock file: ledger, reservations, the campaign's clock."""
         return os.path.join(self.state, "lock")
 
     @property
     def started(self) -> str:
-        """First launch and absolute deadline, kept over restarts."""
-        return os.path.join(self.state, "started.json")
+        """First launch and absolute deadline, kept over restarts; no experiment's state file can be called so."""
+        return os.path.join(self.state, ".started.json")
 
     def experiment(self, name: str) -> str:
         """Return the directory of an experiment on scratch."""

@@ -36,7 +36,7 @@ def start_detached(opened: Campaign, states: list[State]) -> list[State]:
     """Start the recovery of the orphans among `states` in the background, for a verb that only reads; return them."""
     orphans = [state for state in states if is_orphan(opened, state)]
     if orphans:
-        lock = os.path.join(opened.where.state, "recovery.lock")
+        lock = os.path.join(opened.where.state, ".recovery.lock")
         try:
             keeper.detach(lambda: _finish_quietly(opened), lambda: None, lock_path=lock)
         except TryAgain:
