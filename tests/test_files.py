@@ -1,0 +1,125 @@
+"""files.py: a small file is whole or old, a line is whole or absent, a lock is free after kill -9."""
+
+from __future__ import annotations
+
+import errno
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from autoresearch import files
+from autoresearch.errors import TryAgain
+from tests.runs import root_only, tmpfs
+
+
+def write_all(path: str, lines: list[bytes]) -> None:
+    """Append all lines."""
+    for line in lines:
+        files.append(path, line)
+
+
+def test_replace_keeps_the_old_content_when_it_fails(hostile: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = hostile / "state"
+    files.replace(str(path), b"old")
+    assert path.stat().st_mode & 0o777 == 0o600
+
+    def full(fd: int, data: object) -> int:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(os, "write", full)
+    with pytest.raises(OSError, match="No space"):
+        files.replace(str(path), b"new")
+    monkeypatch.undo()
+    assert path.read_bytes() == b"old"
+    assert os.listdir(hostile) == ["state"]
+
+
+def test_a_torn_line_is_closed_before_the_next(hostile: Path) -> None:
+    path = hostile / "lines"
+    path.write_bytes(b"whole\ntor")
+    files.append(str(path), b"next\n")
+    assert path.read_bytes() == b"whole\ntor\nnext\n"
+
+
+def test_a_short_write_goes_on_where_it_stopped(hostile: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path, real = hostile / "lines", os.write
+    monkeypatch.setattr(os, "write", lambda fd, data: real(fd, bytes(data)[:3]))
+    files.append(str(path), b"0123456789\n")
+    files.replace(str(hostile / "whole"), b"0123456789")
+    monkeypatch.undo()
+    assert path.read_bytes() == b"0123456789\n"
+    assert (hostile / "whole").read_bytes() == b"0123456789"
+
+
+def test_an_append_that_fails_half_way_leaves_nothing(hostile: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path, real, calls = hostile / "lines", os.write, []
+    path.write_bytes(b"whole\n")
+
+    def full(fd: int, data: bytes) -> int:
+        calls.append(fd)
+        if len(calls) > 1:
+            raise OSError(errno.ENOSPC, "No space left on device")
+        return real(fd, bytes(data)[:4])
+
+    monkeypatch.setattr(os, "write", full)
+    with pytest.raises(OSError, match="No space"):
+        files.append(str(path), b"next line\n")
+    assert path.read_bytes() == b"whole\n"
+
+
+@root_only
+def test_a_full_disk_loses_nothing_and_tears_nothing(hostile: Path) -> None:
+    with tmpfs(hostile / "disk", "size=64k") as disk:
+        path = disk / "lines"
+        line = b"x" * 3000 + b"\n"
+        with pytest.raises(OSError, match="No space"):
+            write_all(str(path), [line] * 100)
+        data = path.read_bytes()
+        assert data
+        assert set(data.splitlines()) == {b"x" * 3000}
+        assert data.endswith(b"\n")
+        with pytest.raises(OSError, match="No space"):
+            files.replace(str(path), b"y" * 200_000)
+        assert path.read_bytes() == data
+        assert os.listdir(disk) == ["lines"]
+
+
+def test_a_lock_waits_then_says_try_again(hostile: Path) -> None:
+    lock = str(hostile / "below" / "lock")
+    with files.locked(lock):
+        assert files.is_locked(lock)
+        with pytest.raises(TryAgain), files.locked(lock, wait_s=0.05):
+            pass
+    assert not files.is_locked(lock)
+    assert not files.is_locked(str(hostile / "none"))
+    with files.locked(lock, shared=True), files.locked(lock, shared=True, wait_s=0.05):
+        pass
+
+
+def test_a_lock_is_free_after_kill_9_and_not_inherited(hostile: Path) -> None:
+    lock = str(hostile / "lock")
+    code = (
+        "import subprocess, sys; from autoresearch import files\n"
+        "with files.locked(sys.argv[1]):\n"
+        "    child = subprocess.Popen(['sleep', '30'])\n"
+        "    print(child.pid, flush=True); child.wait()\n"
+    )
+    holder = subprocess.Popen([sys.executable, "-c", code, lock], stdout=subprocess.PIPE, text=True)
+    assert holder.stdout
+    child = int(holder.stdout.readline())
+    try:
+        assert files.is_locked(lock)
+        holder.kill()
+        holder.wait()
+        limit = time.monotonic() + 5
+        while files.is_locked(lock) and time.monotonic() < limit:
+            time.sleep(0.01)
+        assert not files.is_locked(lock)
+        os.kill(child, 0)
+    finally:
+        os.kill(child, signal.SIGKILL)
