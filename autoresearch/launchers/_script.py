@@ -20,13 +20,13 @@ TEMPLATE = r"""#!/bin/bash
 # Runs one attempt of an autoresearch campaign: {title}
 # Token {token}. Notes go to the state file; output to the log of the engine or the one named below.
 state={state}
-note() {{ printf '%s %s %s\n' "$1" "$(date +%s.%N)" "$2" >>"$state"; }}
+note() {{ printf '%s %s %s %s\n' "$1" "$(date +%s.%N)" "$$" "$2" >>"$state"; }}
 fail() {{ printf 'autoresearch: %s\n' "$1" >&2; note failed "$1"; exit {cannot}; }}
 {redirect}
 # Cancelled while the engine could not be told: do not begin.
 if [[ -e $state.cancelled ]]; then exit 143; fi
 {needs}{exports}{links}cd -- {tree} || fail 'the tree of the attempt is not visible on this machine'
-if [[ -n ${{SLURM_RESTART_COUNT:-}} ]]; then printf 'autoresearch: started again after a requeue\n'; fi
+if [[ -s $state ]]; then printf 'autoresearch: started again after a requeue\n'; fi
 
 command=(
 {command}
@@ -63,8 +63,15 @@ stop() {{
   done
   leave_nothing
 }}
+leave_nothing # of an earlier start that its engine forgot
 note began "$(uname -n)"
-env -- "$mark" "${{command[@]}}" </dev/null &
+# Where the engine has lost sight of the job, a file beside the state ends it. Reading an empty pipe is a sleep
+# without a process.
+exec {{pause}}<> <(:)
+{{ while [[ ! -e $state.cancelled ]]; do read -rt 3 -u "$pause"; done; kill -TERM "$$"; }} &
+watcher=$!
+disown "$watcher"
+env -- "$mark" "${{command[@]}}" </dev/null {{pause}}>&- &
 child=$!
 trap stop TERM INT
 wait "$child"
@@ -74,6 +81,7 @@ if [[ -n $ended_early ]]; then
   code=$?
 fi
 trap '' TERM INT
+kill "$watcher" 2>/dev/null
 leave_nothing
 note ended "$code"
 exit "$code"
@@ -168,6 +176,15 @@ def token_of(path: str) -> str:
     return ""
 
 
+def cancel_by_file(state: str) -> None:
+    """Tell a script through the file system that it shall end, or not begin: for jobs their engine cannot reach."""
+    try:
+        with open(f"{state}.cancelled", "ab"):
+            pass
+    except OSError:
+        pass
+
+
 def read_state(path: str) -> Noted:
     """What the script noted, the last start counting; lines that are not complete are left out."""
     noted = Noted()
@@ -176,19 +193,21 @@ def read_state(path: str) -> Noted:
             text = file.read()
     except OSError:
         return noted
+    start = ""
     for line in text.split("\n")[:-1]:
-        word, _, rest = line.partition(" ")
-        when, _, value = rest.partition(" ")
+        word, when, script, value = (*line.split(" ", 3), "", "", "")[:4]
         try:
             time = float(when)
         except ValueError:
             continue
         if word == "began":
-            noted = Noted(began=time, host=value)
+            noted, start = Noted(began=time, host=value), script
+        elif word == "failed":
+            noted = noted._replace(ended=time, exit_code=CANNOT_START, failed=value)
+        elif script != start:  # an earlier start that ends late
+            continue
         elif word == "ended" and value.isdigit():
             noted = noted._replace(ended=time, exit_code=int(value))
         elif word == "stopped":
             noted = noted._replace(stopped=True)
-        elif word == "failed":
-            noted = noted._replace(ended=time, exit_code=CANNOT_START, failed=value)
     return noted

@@ -37,7 +37,15 @@ ENDED = {
     "TIMEOUT",
 }
 KEPT = ("SLURM_CONF", "SLURM_CLUSTERS", "SLURM_CONF_SERVER")
-DANGEROUS = ("SBATCH_WAIT", "SBATCH_ARRAY_INX", "SBATCH_EXPORT", "SBATCH_TEST_ONLY", "SBATCH_GET_USER_ENV")
+# AUTORESEARCH_MARK marks processes of this machine's supervisor: a job of Slurm's is not one of them.
+DANGEROUS = (
+    "AUTORESEARCH_MARK",
+    "SBATCH_WAIT",
+    "SBATCH_ARRAY_INX",
+    "SBATCH_EXPORT",
+    "SBATCH_TEST_ONLY",
+    "SBATCH_GET_USER_ENV",
+)
 
 
 class Record(NamedTuple):

@@ -147,6 +147,7 @@ class Following:
         bound = self.limits.gone_s if sight.phase == "gone" else self.limits.away_s
         if self._lasted(sight.phase) < bound:
             return None
+        self.engine.end(True)  # whatever it is, it shall not go on unwatched
         word = "the engine does not know the job" if sight.phase == "gone" else "the engine does not answer"
         reason = f"{word} since {bound:.0f} s" + (f": {sight.detail}" if sight.detail else "")
         return self._conclude(sight._replace(cause="lost", detail=reason))

@@ -91,7 +91,7 @@ def _gpus(chosen: str, needed: int) -> list[Finding]:
     missing = [name for name in wanted if name not in known]
     found = []
     if missing:
-        found.append(Finding("FAIL", "GPUS", f"no GPU {' '.join(missing)} here", f"there are {len(here)}"))
+        found.append(Finding("FAIL", "GPUs", f"no GPU {' '.join(missing)} here", f"there are {len(here)}"))
     usable = len(wanted) if wanted else len(here)
     if usable < needed:
         fix = f"a recipe for fewer GPUs, or {ELSEWHERE}"

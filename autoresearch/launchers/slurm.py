@@ -8,25 +8,25 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 
-from autoresearch.errors import TryAgain
 from autoresearch.launchers import Finding, Job, Outcome, Watch
 from autoresearch.launchers import _slurm_calls as calls
 from autoresearch.launchers import _slurm_hold as held
 from autoresearch.launchers import _slurm_submit as submission
 from autoresearch.launchers._calls import Answer
-from autoresearch.launchers._script import CANNOT_START, Noted, read_state
-from autoresearch.launchers._settings import limits_from
+from autoresearch.launchers._remote import Remote
+from autoresearch.launchers._script import CANNOT_START, Noted, cancel_by_file, read_state
 from autoresearch.launchers._slurm_check import canary, check
-from autoresearch.launchers._waiting import Clock, Engine, Following, Limits, Sight, cause_of, end_now
+from autoresearch.launchers._waiting import Clock, Ended, Engine, Limits, Sight, cause_of
 
-__all__ = ["Slurm", "canary", "hold", "launcher", "release"]
+__all__ = ["Slurm", "attach_script", "canary", "hold", "launcher", "release"]
 
-hold, release = held.hold, held.release
+hold, release, attach_script = held.hold, held.release, held.attach_script
 SRUN_DIED = re.compile(rb"Background srun '[^'\n]*'[^\n]*(?:died|exited)")
 LAUNCH_FAILED = re.compile(r"launch.failed|JobLaunchFailure", re.IGNORECASE)
 NOT_STARTED = 53  # Slurm's "signal" of a script that could not be started: output path, working directory
+ORPHAN_S = 60.0
 NOTED_S = 30.0  # with the controller away, the script's own word counts after this
 
 
@@ -39,6 +39,7 @@ class SlurmEngine:
 
     def __init__(self, job_id: str, where: submission.Files, site: bool, clock: Clock) -> None:
         self.job_id, self.where, self.site, self.clock = job_id, where, site, clock
+        self.lost_since: float | None = None  # monotonic
 
     def look(self) -> Sight:
         """One look: the queue, then the books; the script's own notes where Slurm says nothing."""
@@ -56,8 +57,7 @@ class SlurmEngine:
             return self._ended(record, noted)
         if record.state in calls.PENDING:
             if LAUNCH_FAILED.search(record.reason):  # held for good after a failed start
-                self.end(False)
-                return Sight("ended", record.reason, "launcher", retry=noted.began is None)
+                return self._orphaned(record, noted)
             return Sight("pending", f"{record.reason or record.state} (job {self.job_id})")
         began = noted.began if self._is_of(record, noted) else None
         if self.site and began is None:
@@ -65,11 +65,23 @@ class SlurmEngine:
         return Sight("running", f"job {self.job_id} on {record.host}", "", None, began or record.started_at, None)
 
     def end(self, force: bool) -> None:
-        """scancel; a second request kills every process of the job."""
+        """scancel; a second request kills every process of the job. The file reaches a job that Slurm has lost."""
+        cancel_by_file(self.where.state)
         argv = ["scancel", "--signal=KILL", "--full", self.job_id] if force else ["scancel", self.job_id]
         calls.query(argv)
         if force:
             calls.query(["scancel", self.job_id])
+
+    def _orphaned(self, record: calls.Record, noted: Noted) -> Sight:
+        """Slurm lost a start it had made (its controller died) and failed to repeat it: the first may still run."""
+        self.end(False)
+        self.lost_since = self.lost_since or self.clock.monotonic()
+        alive = noted.began is not None and noted.ended is None
+        if alive and self.clock.monotonic() - self.lost_since < ORPHAN_S:
+            return Sight("running", f"ending what is left of job {self.job_id}", started_at=noted.began)
+        return Sight(
+            "ended", record.reason, "launcher", None, noted.began, noted.ended, noted.host, noted.began is None
+        )
 
     def _away(self, answer: Answer, noted: Noted) -> Sight:
         if noted.ended is not None and self.clock.now() - noted.ended > NOTED_S:
@@ -146,52 +158,14 @@ class SlurmEngine:
             return False
 
 
-class Slurm:
+class Slurm(Remote):
     """The launcher `slurm`."""
 
     name = "slurm"
 
-    def __init__(self, limits: Limits | None = None, clock: Clock | None = None) -> None:
-        self.limits, self.clock = limits or Limits(), clock or Clock()
-
     def check(self, settings: Mapping[str, str], gpus_needed: int, nodes: int) -> list[Finding]:
         """Programs, controller, SLURM_ARGS (by `sbatch --test-only`), accounting, GPUs asked for."""
         return check(settings, gpus_needed, nodes)
-
-    def canary(self, settings: Mapping[str, str], tree: str, directories: Sequence[str]) -> Finding:
-        """Prove by a small job that tree and directories are visible where jobs run."""
-        return canary(settings, tree, directories)
-
-    def submit(self, job: Job, watch: Watch) -> str:
-        """sbatch, or a step inside a held allocation; the id is recorded before this returns."""
-        if job.settings.get("SLURM_HOLD"):
-            return held.submit(job, watch)
-        return submission.submit(job, job.settings, watch)
-
-    def follow(self, job: Job, job_id: str, watch: Watch) -> Outcome:
-        """Follow to the end; a start that the cluster spoilt is tried once more and stays the same row."""
-        if not job_id and not self._recoverable(job):
-            return NEVER_SUBMITTED
-        job_id = job_id or self._recover(job, watch)
-        if not job_id:
-            return NEVER_SUBMITTED
-        while True:
-            ended = self._following(job, job_id, watch).run()
-            if not ended.retry or watch.stop_requested() or os.path.exists(submission.files(job, 2).script):
-                return self._with_log(job, ended.outcome)
-            watch.say(f"submitted once more: {ended.outcome.reason}")
-            job_id = submission.submit(job, job.settings, watch, attempt=2)
-
-    def cancel(self, job: Job, job_id: str) -> None:
-        """scancel, and wait until Slurm says that the job is gone."""
-        job_id = job_id or self._find(job)
-        if not job_id:
-            return
-        sight = end_now(self._engine(job, job_id), job.grace_s, job.grace_s + 120.0, self.clock)
-        if sight.phase not in ("ended", "gone"):
-            raise TryAgain(
-                "stop", f"job {job_id} is still {sight.phase}: {sight.detail}", f"look at: squeue -j {job_id}"
-            )
 
     def describe(self, job_id: str, settings: Mapping[str, str]) -> str:
         """One line on the job's present state."""
@@ -206,63 +180,48 @@ class Slurm:
         reason = f" ({record.reason})" if record.reason else ""
         return f"job {job_id}: {record.state}{reason}" + (f" on {record.host}" if record.host else "")
 
-    def collect(self, job: Job, job_id: str) -> Outcome | None:
-        """The outcome if the job has ended, None while it is queued, runs, or cannot be asked about."""
-        if not job_id and not self._recoverable(job):
-            return NEVER_SUBMITTED
-        job_id = job_id or self._find(job)
-        if not job_id:
-            return NEVER_SUBMITTED
-        sight = self._engine(job, job_id).look()
-        if sight.phase not in ("ended", "gone"):
-            return None
-        return self._following(job, job_id, SILENT).run().outcome
+    def script(self, job: Job) -> str:
+        """The script of the newest submission."""
+        return submission.files(job).script
 
-    def _recoverable(self, job: Job) -> bool:
-        return os.path.exists(submission.files(job).script)
-
-    def _find(self, job: Job) -> str:
-        return held.recover(job) if job.settings.get("SLURM_HOLD") else submission.recover(job)
-
-    def _recover(self, job: Job, watch: Watch) -> str:
-        job_id = self._find(job)
-        if job_id:
-            watch.submitted(job_id)
-        return job_id
-
-    def _engine(self, job: Job, job_id: str) -> Engine:
+    def engine(self, job: Job, job_id: str) -> Engine:
+        """A job of its own, or a step inside a held allocation."""
         if held.is_step(job_id):
             return held.StepEngine(job, job_id, self.clock)
         return SlurmEngine(job_id, submission.files(job), bool(job.settings.get("SLURM_SCRIPT")), self.clock)
 
-    def _following(self, job: Job, job_id: str, watch: Watch) -> Following:
-        where = submission.files(job)
-        try:
-            submitted_at = os.stat(where.script).st_mtime
-        except OSError:
-            submitted_at = self.clock.now()
-        limits = limits_from(job.settings, self.limits)
-        if job.settings.get("SLURM_SCRIPT"):
-            limits = limits._replace(startup_s=submission.startup_s(job.settings))
-        return Following(job, self._engine(job, job_id), watch, limits, submitted_at, self.clock)
+    def first(self, job: Job, watch: Watch) -> str:
+        """sbatch, or a step inside a held allocation."""
+        if job.settings.get("SLURM_HOLD"):
+            return held.submit(job, watch)
+        return submission.submit(job, job.settings, watch)
 
-    @staticmethod
-    def _with_log(job: Job, outcome: Outcome) -> Outcome:
+    def again(self, job: Job, watch: Watch, ended: Ended) -> str:
+        """One more sbatch, with a script and notes of its own."""
+        if os.path.exists(submission.files(job, 2).script):
+            return ""
+        watch.say(f"submitted once more: {ended.outcome.reason}")
+        return submission.submit(job, job.settings, watch, attempt=2)
+
+    def lost_id(self, job: Job) -> str:
+        """Found by the job's unique name."""
+        return held.recover(job) if job.settings.get("SLURM_HOLD") else submission.recover(job)
+
+    def limits_for(self, job: Job) -> Limits:
+        """A cluster inside the job gets its time to come up."""
+        limits = super().limits_for(job)
+        if job.settings.get("SLURM_SCRIPT"):
+            return limits._replace(startup_s=submission.startup_s(job.settings))
+        return limits
+
+    def finished(self, job: Job, job_id: str, outcome: Outcome) -> Outcome:
         """Where a cluster script ended before the run began, its own output is what there is to read."""
         where = submission.files(job)
-        try:
-            empty = os.path.getsize(job.log_path) == 0
-        except OSError:
-            empty = True
-        if empty and os.path.exists(where.batch_log):
+        if os.path.exists(where.batch_log) and not (os.path.exists(job.log_path) and os.path.getsize(job.log_path)):
             with open(where.batch_log, "rb") as source, open(job.log_path, "ab") as target:
                 source.seek(max(os.path.getsize(where.batch_log) - 65536, 0))
                 target.write(source.read())
         return outcome
-
-
-SILENT = Watch(lambda: False, lambda job_id: None, lambda when: None, lambda text: None)
-NEVER_SUBMITTED = Outcome("launcher", None, None, None, 0.0, reason="the job never reached Slurm")
 
 
 def launcher() -> Slurm:

@@ -1,0 +1,132 @@
+"""What the launchers of engines elsewhere share: submitting once, following, collecting, cancelling."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+
+from autoresearch.errors import TryAgain
+from autoresearch.launchers import Job, Outcome, Watch
+from autoresearch.launchers._waiting import Clock, Ended, Engine, Following, Limits, end_now
+
+SILENT = Watch(lambda: False, lambda job_id: None, lambda when: None, lambda text: None)
+
+
+def limits_from(settings: Mapping[str, str], default: Limits) -> Limits:
+    """The limits of a plan: QUEUE_LIMIT (pending at most) and ENGINE_PATIENCE (a silent engine at most).
+
+    Raises:
+        Usage: one of them is not a duration such as `30m` or `2h`.
+    """
+    changed: dict[str, float] = {}
+    for knob, field in (("QUEUE_LIMIT", "queue_s"), ("ENGINE_PATIENCE", "away_s")):
+        if settings.get(knob):
+            from autoresearch.durations import parse
+
+            changed[field] = parse(settings[knob])
+    return default._replace(**changed) if changed else default
+
+
+class Remote:
+    """A launcher whose jobs belong to an engine; subclasses say how that one submits, looks and ends.
+
+    Args:
+        limits: how patient to be, where the plan does not say.
+        clock: the clocks of the loop, for tests.
+    """
+
+    name = ""
+    defaults = Limits()
+
+    def __init__(self, limits: Limits | None = None, clock: Clock | None = None) -> None:
+        self.limits, self.clock = limits or self.defaults, clock or Clock()
+
+    def script(self, job: Job) -> str:
+        """The file that is written before anything is submitted: its presence says that something may have been."""
+        raise NotImplementedError
+
+    def engine(self, job: Job, job_id: str) -> Engine:
+        """The job as the common loop looks at it."""
+        raise NotImplementedError
+
+    def first(self, job: Job, watch: Watch) -> str:
+        """Submit the attempt for the first time."""
+        raise NotImplementedError
+
+    def again(self, job: Job, watch: Watch, ended: Ended) -> str:
+        """Submit once more after a start that the engine spoilt; empty when there is no second time."""
+        return ""
+
+    def lost_id(self, job: Job) -> str:
+        """The id of a job that was submitted but never recorded, empty when the engine knows none."""
+        raise NotImplementedError
+
+    def finished(self, job: Job, job_id: str, outcome: Outcome) -> Outcome:
+        """The last word on an outcome: bring logs home, say more."""
+        return outcome
+
+    def limits_for(self, job: Job) -> Limits:
+        """The limits for one job."""
+        return limits_from(job.settings, self.limits)
+
+    def submit(self, job: Job, watch: Watch) -> str:
+        """Start the job unless an earlier call already did; the id is recorded before this returns.
+
+        Raises:
+            Refused: the engine will not take it as it is; nothing was started.
+            TryAgain: the engine does not answer, or has no room for the user; nothing was started.
+        """
+        job_id = self._found(job)
+        if not job_id:
+            return self.first(job, watch)
+        watch.submitted(job_id)
+        return job_id
+
+    def follow(self, job: Job, job_id: str, watch: Watch) -> Outcome:
+        """Follow to the end; a start that the engine spoilt is tried once more and stays the same outcome."""
+        if not job_id:
+            job_id = self._found(job)
+            if not job_id:
+                return self._never()
+            watch.submitted(job_id)
+        while True:
+            ended = self._following(job, job_id, watch).run()
+            more = self.again(job, watch, ended) if ended.retry and not watch.stop_requested() else ""
+            if not more:
+                return self.finished(job, job_id, ended.outcome)
+            job_id = more
+
+    def cancel(self, job: Job, job_id: str) -> None:
+        """End the job and return when it is gone; harmless when it already is.
+
+        Raises:
+            TryAgain: it is still there, or the engine does not answer.
+        """
+        job_id = job_id or self._found(job)
+        if not job_id:
+            return
+        sight = end_now(self.engine(job, job_id), job.grace_s, job.grace_s + 120.0, self.clock)
+        if sight.phase not in ("ended", "gone"):
+            raise TryAgain("stop", f"job {job_id} is still {sight.phase}: {sight.detail}", "try again later")
+
+    def collect(self, job: Job, job_id: str) -> Outcome | None:
+        """The outcome if the job has ended, None while it is queued, runs, or cannot be asked about."""
+        job_id = job_id or self._found(job)
+        if not job_id:
+            return self._never()
+        if self.engine(job, job_id).look().phase not in ("ended", "gone"):
+            return None
+        return self.finished(job, job_id, self._following(job, job_id, SILENT).run().outcome)
+
+    def _found(self, job: Job) -> str:
+        return self.lost_id(job) if os.path.exists(self.script(job)) else ""
+
+    def _never(self) -> Outcome:
+        return Outcome("launcher", None, None, None, 0.0, reason=f"the job never reached {self.name}")
+
+    def _following(self, job: Job, job_id: str, watch: Watch) -> Following:
+        try:
+            submitted_at = os.stat(self.script(job)).st_mtime
+        except OSError:
+            submitted_at = self.clock.now()
+        return Following(job, self.engine(job, job_id), watch, self.limits_for(job), submitted_at, self.clock)
