@@ -231,7 +231,8 @@ def give_tree_back(campaign: Campaign, state: State) -> State:
     returned = campaign.pool().give_back(state.id, at.artifacts)
     notes = [*state.notes, *returned.remarks]
     if returned.moved:
-        notes.append(f"left in its tree, moved to {returned.where}: {', '.join(returned.moved[:5])}")
+        more = f" and {len(returned.moved) - 5} more" if len(returned.moved) > 5 else ""
+        notes.append(f"left in its tree, now in its artifacts: {', '.join(returned.moved[:5])}{more}")
     if returned.stuck:
         notes.append(f"could not be moved out of its tree: {', '.join(returned.stuck[:5])}")
     return attempts.update(campaign.where, state._replace(tree="", notes=notes))

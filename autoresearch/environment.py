@@ -48,7 +48,7 @@ def build(
         exports["CUDA_VISIBLE_DEVICES"] = plan.setting("GPUS")
     if tree:
         exports |= _python(where, tree)
-    full = {key: value for key, value in os.environ.items() if not _is_dropped(key)}
+    full = inherited()
     if plan.setting("UV_CACHE") == "default":
         full.pop("UV_CACHE_DIR", None)
     return RunEnvironment(full | exports | ({"PWD": tree} if tree else {}), exports)
@@ -69,6 +69,11 @@ def make_caches(exports: dict[str, str]) -> None:
     root = os.path.dirname(exports["HF_HOME"])
     for name in paths.CACHES:
         os.makedirs(os.path.join(root, name), mode=0o700, exist_ok=True)
+
+
+def inherited() -> dict[str, str]:
+    """Return the user's environment with `.env` in it, without what belongs to us or to a make or git around us."""
+    return {key: value for key, value in os.environ.items() if not _is_dropped(key)}
 
 
 def _is_dropped(key: str) -> bool:

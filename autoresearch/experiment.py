@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 
-from autoresearch import attempts, campaign, knobs, launch, launchers, parents, recovery, reservation, talk
+from autoresearch import attempts, campaign, knobs, launch, launchers, parents, recovery, reservation, session, talk
 from autoresearch.campaign import Campaign
 from autoresearch.errors import Refused, Usage
 from autoresearch.reservation import Draft
@@ -18,6 +18,8 @@ def open_for_launch() -> Campaign:
     """
     opened = campaign.open_approved()
     recovery.finish(opened)
+    if knobs.get("CONFIRM"):
+        opened.plan = opened.plan._replace(confirm=knobs.count("CONFIRM", 0, least=0))
     check_disk(opened)
     check_secrets(opened)
     check_launcher(opened)
@@ -82,6 +84,7 @@ def run_draft(opened: Campaign, draft: Draft, publish: reservation.Publish) -> i
         # The branch keeps the hypothesis; the place in the count is free again.
         attempts.remove(opened.where, state)
         raise
+    session.checkpoint(opened.where, f"{session.LAUNCHING} {state.id} on {state.branch}", state.description)
     done = launch.detach(opened, state)
     if knobs.flag("DETACH"):
         talk.out(state.id)

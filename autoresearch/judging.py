@@ -67,7 +67,7 @@ def _confirming(rows: list[Row], state: State, run: Measurement) -> Verdict:
 
 def confirming(attempt_id: str) -> str:
     """Return the reason of a run that confirms an attempt; the confirmation is rebuilt from these rows."""
-    return f"confirming run for {attempt_id}"
+    return f"{parents.CONFIRMS}{attempt_id}"
 
 
 def comparison(rows: list[Row], commit: str, experiment: str) -> Measurement:

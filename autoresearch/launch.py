@@ -176,8 +176,25 @@ def make_job(opened: Campaign, state: State) -> Job:
             "SCRATCH": opened.where.scratch,
             "REPO": opened.where.repository,
             "MARK": state.mark,
+            **({"SLURM_HOLD": held} if (held := held_allocation(opened)) else {}),
         },
     )
+
+
+def hold_file(opened: Campaign) -> str:
+    """Return the file that names the allocation held for the campaign."""
+    return os.path.join(opened.where.state, "hold")
+
+
+def held_allocation(opened: Campaign) -> str:
+    """Return the id of the allocation held for the campaign, empty when none is."""
+    if opened.plan.launcher != "slurm":
+        return ""
+    try:
+        with open(hold_file(opened), encoding="ascii") as file:
+            return file.read().strip()
+    except FileNotFoundError:
+        return ""
 
 
 def directories(opened: Campaign, state: State) -> paths.Attempt:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import NamedTuple
 
 from autoresearch import ledger, names
@@ -10,6 +11,7 @@ from autoresearch.errors import Refused
 from autoresearch.ledger import Row
 
 BASELINE = "baseline"
+CONFIRMS = "confirming run for "  # how a row names the attempt that it is to confirm
 
 
 class Parent(NamedTuple):
@@ -57,27 +59,41 @@ def owner_of(rows: list[Row], commit: str) -> Row | None:
 
 def best_kept(rows: list[Row], direction: str) -> Row | None:
     """Return the newest row of the kept commit with the best mean of its runs; a commit's newest verdict counts."""
-    values: dict[str, list[float]] = {}
-    kept: dict[str, Row] = {}
+    by_commit: dict[str, list[Row]] = {}
     for row in rows:
-        if (value := row.value) is None or row.status == "crash":
-            continue
-        values.setdefault(row.commit, []).append(value)
-        if row.status == "keep":
-            kept[row.commit] = row
-        else:
-            kept.pop(row.commit, None)
+        if row.status != "crash" and row.value is not None:
+            by_commit.setdefault(row.commit, []).append(row)
+    kept = [measured for measured in by_commit.values() if measured[-1].status == "keep"]
     if not kept:
         return None
     sign = 1.0 if direction == "max" else -1.0
-    return max(kept.values(), key=lambda row: sign * sum(values[row.commit]) / len(values[row.commit]))
+    return max(kept, key=lambda measured: sign * _mean(counted(measured)))[-1]
 
 
 def values_of(rows: list[Row], commit: str) -> list[float]:
-    """Return the valid values measured at a commit, in ledger order."""
-    return [
-        value for row in rows if row.commit == commit and row.status != "crash" and (value := row.value) is not None
-    ]
+    """Return the valid values that count for a commit, in ledger order."""
+    return counted([row for row in rows if row.commit == commit and row.status != "crash"])
+
+
+def counted(measured: list[Row]) -> list[float]:
+    """Return the values of one commit's rows without the run that fresh runs were to confirm.
+
+    That run was picked for being high; once there are fresh ones it would only overstate the result.
+    """
+    if len(measured) > 1:
+        picked = {confirms(row) for row in measured}
+        measured = [row for row in measured if row.id not in picked]
+    return [value for row in measured if (value := row.value) is not None]
+
+
+def confirms(row: Row) -> str:
+    """Return the id of the attempt that a row's run was to confirm, empty for any other run."""
+    _, named, rest = row.reason.partition(CONFIRMS)
+    return re.split(r"[^a-z0-9._-]", rest, maxsplit=1)[0] if named else ""
+
+
+def _mean(values: list[float]) -> float:
+    return sum(values) / len(values)
 
 
 def require_baseline(campaign: Campaign, rows: list[Row]) -> Row:

@@ -101,11 +101,10 @@ def compared_commit(rows: list[Row], idea: Row) -> str:
 
 def confirmation(campaign: Campaign, rows: list[Row], idea: Row) -> verdict.Confirmation:
     """Return the fresh runs of an idea so far, from the ledger alone."""
-    named = judging.confirming(idea.id)
     runs = [
         ("candidate" if row.commit == idea.commit else "parent", row.value if row.status != "crash" else None)
         for row in rows
-        if named in row.reason
+        if parents.confirms(row) == idea.id
     ]
     return verdict.Confirmation(campaign.plan.confirm, tuple(runs))
 

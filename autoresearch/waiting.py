@@ -6,7 +6,7 @@ import os
 import sys
 import time
 
-from autoresearch import attempts, campaign, clock, durations, files, keeper, progress, standing, talk
+from autoresearch import attempts, campaign, clock, durations, files, keeper, parents, progress, standing, talk
 from autoresearch.attempts import State
 from autoresearch.campaign import Campaign
 from autoresearch.errors import AutoresearchError, TryAgain
@@ -124,10 +124,11 @@ def answer(opened: Campaign, state: State, waited_s: float = 0.0) -> int:
     if left is not None:
         _unfinished(opened, left)
     rows, own, smoke = find_row(opened, state)
-    for row in rows[rows.index(own) :]:
-        if row.commit == own.commit or f"for {own.id}" in row.reason:
-            for line in result_lines(row, smoke=smoke):
-                talk.out(line)
+    for line in result_lines(own, smoke=smoke):
+        talk.out(line)
+    for row in rows[rows.index(own) + 1 :]:
+        if row.commit == own.commit or parents.confirms(row) == own.id:
+            talk.out(f"  then {row.id}: {row.metric_value if row.value is not None else row.end_cause}")
     closing(opened)
     return 4 if own.status == "crash" else 0
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import getpass
 
-from autoresearch import campaign, knobs, plan, talk
+from autoresearch import campaign, knobs, plan, session, talk
 from autoresearch.errors import Refused
 from autoresearch.verbs import plan as plan_verb
 
@@ -17,6 +17,7 @@ def run() -> int:
     if not (knobs.flag("YES") or talk.confirmed(f"Approve this plan of campaign {where.name}?")):
         raise Refused("approval", "no yes was given", f"make approve CAMPAIGN={where.name} YES=1")
     plan.approve(where, made, data, by=user())
+    session.checkpoint(where, f"{session.APPROVED} the plan", f"stop rule: {made.stop or 'none given'}")
     campaign.remember(where)
     talk.note(f"approved; next: make baseline CAMPAIGN={where.name}")
     return 0

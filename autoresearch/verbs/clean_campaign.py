@@ -31,7 +31,7 @@ def run() -> int:
         raise Refused("clean-campaign", "no yes was given", "make clean-campaign YES=1")
     _remove(opened, targets, name)
     freed = sum(size for _, size in sizes) / 2**30
-    session.checkpoint(opened.where, f"cleaned {name or 'the campaign'}", f"{freed:.3f} GiB freed")
+    session.checkpoint(opened.where, f"{session.CLEANED} {name or 'the campaign'}", f"{freed:.3f} GiB freed")
     talk.note(f"{freed:.3f} GiB freed")
     return 0
 

@@ -25,6 +25,6 @@ def run() -> int:
         started = opened.started()
         if started:
             opened.write_started(started[0], stop.deadline(rules, started[0]) or 0.0)
-    session.checkpoint(opened.where, "stop rule extended", f"{old.stop or 'none'} -> {text}")
+    session.checkpoint(opened.where, f"{session.EXTENDED} the stop rule", f"{old.stop or 'none'} -> {text}")
     talk.note("approved; make status shows where the campaign stands")
     return 0

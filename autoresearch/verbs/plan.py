@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 
-from autoresearch import campaign, files, knobs, ledger, names, paths, plan, planning, talk
+from autoresearch import campaign, files, knobs, ledger, names, paths, plan, planning, session, talk
 from autoresearch.errors import Refused
 from autoresearch.git import Git
 
@@ -23,6 +23,7 @@ def run() -> int:
         plan.save(where, made)
     campaign.remember(where)
     _remember_repository(top)
+    session.checkpoint(where, session.PLANNED, made.objective or made.command)
     show(where, made)
     talk.note(f"written to {where.plan}; nothing runs before your yes: make approve CAMPAIGN={name}")
     return 0

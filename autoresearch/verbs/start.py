@@ -27,7 +27,7 @@ def run() -> int:
             tip = parents.choose(opened, rows, knobs.text("PARENT")).commit
             repository.create_branch(opened.git, branch, tip)
         tree = pool.open_for(name, tip, branch, opened.plan.require)
-        session.checkpoint(opened.where, f"started {name} on {branch}", f"from {tip[:12]}")
+        session.checkpoint(opened.where, f"{session.STARTED} {name} on {branch}", f"from {tip[:12]}")
     talk.out(tree.path)
     talk.note(f"edit there, then: make experiment NAME={name} HYPOTHESIS='area: change'")
     return 0

@@ -45,8 +45,8 @@ def data(opened: Campaign, book: ledger.Ledger, states: list[State], orphans: li
         "line": where.line,
         "note": where.note,
         "verdicts": {status: sum(row.status == status for row in rows) for status in ("keep", "discard", "crash")},
-        "baseline": result(parents.latest(rows, parents.BASELINE)),
-        "best": result(best),
+        "baseline": measured(rows, parents.latest(rows, parents.BASELINE)),
+        "best": measured(rows, best),
         "latest": result(rows[-1] if rows else None),
         "running": [running(opened, state) for state in states],
         "orphans": [state.id for state in orphans],
@@ -70,6 +70,14 @@ def result(row: Row | None) -> dict[str, object] | None:
         "description": row.description,
         "reason": row.reason,
     }
+
+
+def measured(rows: list[Row], row: Row | None) -> dict[str, object] | None:
+    """Return a row with the mean of all runs that count for its commit."""
+    found = result(row)
+    if found is not None and row is not None and (values := parents.values_of(rows, row.commit)):
+        found |= {"metric": sum(values) / len(values), "runs": len(values)}
+    return found
 
 
 def running(opened: Campaign, state: State) -> dict[str, object]:
@@ -120,7 +128,9 @@ def lines(facts: dict[str, object]) -> list[str]:
 
 
 def _result(found: dict[str, object]) -> str:
-    value = "no valid metric" if found["metric"] is None else repr(found["metric"])
+    value = "no valid metric" if found["metric"] is None else f"{found['metric']:.12g}"
+    if found.get("runs", 1) != 1:
+        value += f" (mean of {found['runs']})"
     text = f"{found['experiment']} {value} {found['status']}"
     if found["end_cause"] not in ("ok", ""):
         text += f" ({found['end_cause']})"

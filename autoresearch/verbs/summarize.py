@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from autoresearch import attempts, campaign, files, knobs, plot, report, talk
+from autoresearch import attempts, campaign, files, knobs, plot, report, session, talk
 from autoresearch.campaign import Campaign
 from autoresearch.ledger import Row
 
@@ -13,6 +13,7 @@ def run() -> int:
     rows = opened.rows()
     facts = report.data(opened, rows, attempts.every(opened.where))
     write(opened, rows, facts)
+    session.checkpoint(opened.where, session.SUMMARIZED, str(facts["line"]))
     if knobs.flag("JSON"):
         import json
 
