@@ -6,7 +6,6 @@ and the backslash are written as \\t, \\n, \\r and \\\\. Readers skip a torn row
 
 from __future__ import annotations
 
-import os
 from typing import NamedTuple
 
 from autoresearch import files
@@ -103,6 +102,8 @@ class Ledger(NamedTuple):
 
     rows: list[Row]
     torn: list[int]
+    has_header: bool = False
+    unended: Row | None = None  # a last line that lacks only its line end: cut off in its last field, or edited by hand
 
 
 def read(path: str) -> Ledger:
@@ -117,16 +118,25 @@ def read(path: str) -> Ledger:
         return Ledger([], [])
     text = data.decode("utf-8", "replace")
     lines = text.split("\n")
-    torn = [len(lines)] if lines.pop() else []
-    rows, width = [], len(COLUMNS)
+    last = lines.pop()
+    torn = [len(lines) + 1] if last else []
+    rows, width, has_header = [], len(COLUMNS), False
     for number, line in enumerate(lines, 1):
         fields = line.split("\t")
         if len(fields) != width:
             if line:
                 torn.append(number)
-        elif fields[0] != "index":
-            rows.append(Row._make(map(unescape, fields) if "\\" in line else fields))
-    return Ledger(rows, torn)
+        elif fields[0] == "index":
+            has_header = True
+        else:
+            rows.append(_row(line, fields))
+    fields = last.split("\t")
+    unended = _row(last, fields) if len(fields) == width and fields[0] != "index" else None
+    return Ledger(rows, torn, has_header, unended)
+
+
+def _row(line: str, fields: list[str]) -> Row:
+    return Row._make(map(unescape, fields) if "\\" in line else fields)
 
 
 def find(rows: list[Row], experiment: str, attempt: int) -> Row | None:
@@ -146,16 +156,20 @@ def append(path: str, row: Row) -> Row:
     Raises:
         OSError: the disk is full; nothing of the row stays.
     """
-    rows = read(path).rows
+    book = read(path)
+    rows, cut = book.rows, book.unended
     present = find(rows, row.experiment, int(row.attempt))
     if present:
         return present
+    again = cut is not None and (cut.experiment, cut.attempt) == (row.experiment, row.attempt)
+    if cut and not again:
+        rows = [*rows, cut]
     last = max((int(known.index) for known in rows if known.index.isdigit()), default=0)
     row = row._replace(index=str(last + 1))
-    new = not os.path.exists(path) or os.path.getsize(path) == 0
-    files.append(path, (HEADER if new else b"") + encode(row))
-    if new:
-        files.sync_directory(os.path.dirname(path))
+    if book.has_header and not again:
+        files.append(path, encode(row))
+    else:  # new, its very first write was cut off, or this row's was in its last field
+        rewrite(path, [*rows, row])
     return row
 
 
