@@ -72,6 +72,14 @@ def lock_file(where: paths.Campaign, state: State) -> str:
     return os.path.join(where.state, state.lock)
 
 
+def forget_lock(where: paths.Campaign, name: str) -> None:
+    """Remove a lock file at the end of its chain of runs; whoever holds it still holds it."""
+    try:
+        os.unlink(os.path.join(where.state, name))
+    except FileNotFoundError:
+        pass
+
+
 def create(where: paths.Campaign, state: State) -> None:
     """Write the state of a new attempt; durable when it returns."""
     files.replace(path(where, state.id), _encode(state))

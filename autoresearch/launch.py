@@ -50,6 +50,7 @@ def supervise(opened: Campaign, state: State) -> None:
     while pending is not None:
         finished = run_one(opened, pending)
         pending = series_of_runs.next_one(opened, pending) if finished else None
+    attempts.forget_lock(opened.where, state.lock)
 
 
 def run_one(opened: Campaign, state: State) -> bool:

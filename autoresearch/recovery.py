@@ -61,6 +61,8 @@ def _finish_one(opened: Campaign, state: State) -> bool:
         current = attempts.read(attempts.path(opened.where, state.id))
         if current is not None:
             following = settle(opened, current)
+        if not following:
+            attempts.forget_lock(opened.where, state.lock)
     finally:
         os.close(lock)
     if following:
