@@ -109,7 +109,7 @@ def acquire(
             raise TryAgain("device", "the waiting was ended by a request to stop")
         if limit is not None and time.monotonic() >= limit:
             raise TryAgain("device", told, "wait longer with WAIT, or share the machine with GPUS or SLOTS")
-        time.sleep(LOOK_S if limit is None else max(0.0, min(LOOK_S, limit - time.monotonic())))
+        processes.sleep(LOOK_S if limit is None else max(0.0, min(LOOK_S, limit - time.monotonic())))
 
 
 def _try(directory: str, names: list[str], count: int, record: dict[str, Any]) -> Lease:
@@ -128,7 +128,9 @@ def _try(directory: str, names: list[str], count: int, record: dict[str, Any]) -
         else:
             own = [_hold(directory, name, fcntl.LOCK_EX, held) for name in names]
             if count:
-                own.append(_slot(directory, count, held))
+                slot, name = _slot(directory, count, held)
+                own.append(slot)
+                names = [*names, name]
         for fd in own:
             _write(fd, record)
         return Lease(tuple(held), tuple(own), tuple(names) or ("machine",), directory)
@@ -152,11 +154,11 @@ def _hold(directory: str, name: str, how: int, held: list[int] | None = None) ->
     return fd
 
 
-def _slot(directory: str, count: int, held: list[int]) -> int:
+def _slot(directory: str, count: int, held: list[int]) -> tuple[int, str]:
     busy = ""
     for number in range(count):
         try:
-            return _hold(directory, f"slot-{number}", fcntl.LOCK_EX, held)
+            return _hold(directory, f"slot-{number}", fcntl.LOCK_EX, held), f"slot-{number}"
         except _Busy as error:
             busy = str(error)
     raise _Busy(f"all {count} slots are taken; {busy}")

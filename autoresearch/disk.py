@@ -130,7 +130,7 @@ def check(paths: Sequence[str], min_free_gb: float, min_free_pct: float) -> list
     Raises:
         Refused: naming the first path with too little room, or one that cannot be written.
     """
-    found = spaces(paths)
+    found = spaces(paths, PROBE_S)
     for space in found:
         if why := shortage(space, min_free_gb, min_free_pct):
             fix = "free some space, or lower MIN_FREE_GB / MIN_FREE_PCT"

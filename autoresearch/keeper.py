@@ -27,7 +27,7 @@ TERMINAL_SIGNALS = (signal.SIGINT, signal.SIGHUP, signal.SIGQUIT, signal.SIGTSTP
 BROKEN = 70  # exit status of a supervisor whose work raised an error
 
 ended: dict[int, tuple[int, int]] = {}  # in a keeper: pid -> wait status, peak KiB of what ended before it was asked to
-_keepers: dict[int, int] = {}  # in a client: descriptor -> keeper
+_keepers: dict[int, tuple[int, str]] = {}  # in a client: descriptor -> keeper, lock file
 _terminated = False
 
 
@@ -75,7 +75,7 @@ def detach(
         os.read(reader, 1)  # the keeper has left our session
     finally:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
-    _keepers[reader] = pid
+    _keepers[reader] = (pid, lock_path)
     return reader
 
 
@@ -86,12 +86,15 @@ def wait(fd: int, timeout_s: float | None = None) -> bool:
     if not poller.poll(None if timeout_s is None else max(0.0, timeout_s) * 1000):
         return False
     os.close(fd)
-    keeper = _keepers.pop(fd, 0)
-    if keeper:
+    if fd in _keepers:
+        pid, lock_path = _keepers.pop(fd)
         try:
-            os.waitpid(keeper, 0)
+            os.waitpid(pid, 0)
         except ChildProcessError:
             pass
+        limit = time.monotonic() + LOCK_PATIENCE_S
+        while held(lock_path) and time.monotonic() < limit:  # a killed process closes its files one by one
+            processes.sleep(0.0005)
     return True
 
 
@@ -123,7 +126,7 @@ def take(lock_path: str, patience_s: float = LOCK_PATIENCE_S) -> int:
                 raise TryAgain(
                     "attempt", f"another process works on it ({lock_path} is locked)", "wait for it"
                 ) from None
-            time.sleep(0.002)
+            processes.sleep(0.002)
             continue
         if _still_named(fd, lock_path):
             return fd

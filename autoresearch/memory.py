@@ -15,7 +15,7 @@ from autoresearch import processes
 
 GIB = 2**30
 PAGE = os.sysconf("SC_PAGE_SIZE")
-SHARE = 0.002  # of one core, at most, for looking, in the long run
+SHARE = 0.0015  # of one core, at most, for looking, in the long run
 CREDIT_S = 0.03  # what the first looks may cost above that: many runs are short, and grow at their start
 FIRST_S, USUAL_S, LONGEST_S = 0.1, 1.0, 60.0
 GROWTH = 1.01

@@ -238,6 +238,11 @@ def descendants(root: int | None = None) -> list[Process]:
     return found
 
 
+def sleep(seconds: float) -> None:
+    """Sleep as time.sleep() does; that one fails under libfaketime with a real monotonic clock."""
+    select.select((), (), (), max(0.0, seconds))
+
+
 def wait(targets: Collection[Process], timeout_s: float, wake_fd: int = -1) -> None:
     """Sleep until one of the processes ends, `wake_fd` becomes readable, or the time is over."""
     poller = select.poll()
@@ -387,6 +392,6 @@ def retire(pid: int, patience_s: float = 0.5) -> None:
             if time.monotonic() >= limit:
                 abandoned.add(pid)
                 return
-            time.sleep(0.0005)
+            sleep(0.0005)
     except (ChildProcessError, ProcessLookupError):
         pass

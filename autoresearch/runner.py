@@ -20,7 +20,8 @@ from autoresearch.launchers import Outcome, Watch
 from autoresearch.watchdog import Limits, Watchdog
 
 TRUSTED_S = 2.0  # so long ago the file system answered
-FILES_S = 2.0
+FILES_S = 10.0  # to read the log's end after a run that ended by itself
+KEEP_S = 1.0  # to keep the outcome, within the time after cap and grace
 WATCH_AFTER_S = 0.05  # a run that has ended by then needs no helper
 REPLACE_S = 5.0
 LONGEST_POLL_S = 3600.0
@@ -142,14 +143,14 @@ class _Run:
             stuck = self._finish()
         status, _ = self.ended.get(self.pid, (None, 0))
         outcome = self._judge(status, stuck, oom_before)
-        self._safely(lambda: _write_end(self.command.logs, self.record._replace(outcome=outcome._asdict())))
+        self._safely(lambda: _write_end(self.command.logs, self.record._replace(outcome=outcome._asdict())), KEEP_S)
         return outcome
 
-    def _safely(self, work: Callable[[], bytes]) -> bytes:
+    def _safely(self, work: Callable[[], bytes], patience_s: float) -> bytes:
         """Do something with files; after a run of some length in a helper, as the disk may hang by now."""
         if time.monotonic() - self.began < TRUSTED_S:
             return work()
-        return processes.bounded(work, FILES_S) or b""
+        return processes.bounded(work, patience_s) or b""
 
     def _launch(self) -> None:
         """Fork the run, which waits until its mark and identity are on disk, then let it go."""
@@ -279,7 +280,9 @@ class _Run:
             complaint,
             _full(self.command.limits) if code and not self.cause else "",
         )
-        verdict = endcause.classify(evidence, self._safely(lambda: endcause.tail(self.command.log_path)))
+        # What we ended needs no explanation from a log that may hang.
+        log = b"" if self.cause else self._safely(lambda: endcause.tail(self.command.log_path), FILES_S)
+        verdict = endcause.classify(evidence, log)
         reason = verdict.reason
         if stuck:
             pids = " ".join(str(process.pid) for process in stuck[:8])

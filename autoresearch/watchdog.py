@@ -15,7 +15,8 @@ from typing import NamedTuple
 from autoresearch import disk, memory, processes
 from autoresearch.errors import Usage
 
-STOP_S = 0.2
+STOP_S = 0.25
+TOGETHER_S = 0.05  # what is due so soon is done in one go: waking up is what costs
 LOG_S = 1.0
 SOONEST_S = 0.1
 MAX_FILES = 5000
@@ -139,8 +140,8 @@ class _Rounds:
         ]
         while os.getppid() == self.supervisor:
             now = time.monotonic()
-            jobs = [(job, now + job() if due <= now else due) for job, due in jobs]
-            time.sleep(max(0.01, min(due for _, due in jobs) - time.monotonic()))
+            jobs = [(job, now + job() if due <= now + TOGETHER_S else due) for job, due in jobs]
+            processes.sleep(max(0.01, min(due for _, due in jobs) - time.monotonic()))
 
     def _tell(self, word: str, detail: str = "") -> None:
         os.write(self.writer, f"{word} {' '.join(detail.split())}\n".encode())

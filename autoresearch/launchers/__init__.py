@@ -66,7 +66,11 @@ class Finding(NamedTuple):
 
 
 class Watch(NamedTuple):
-    """What the supervisor lends a launcher while it follows a job."""
+    """What the supervisor lends a launcher while it follows a job.
+
+    The local launcher calls `stop_requested` and `say` in a helper process, so that a hung file
+    system cannot hang the supervisor: they may only look at files and write files.
+    """
 
     stop_requested: Callable[[], bool]  # true once somebody asked for a graceful end
     submitted: Callable[[str], None]  # records the job id durably; called before `submit` returns
