@@ -38,7 +38,8 @@ def scratch_root(repository: str, wanted: str = "") -> tuple[str, str]:
         Refused: SCRATCH is no directory, or a Brev machine has no /ephemeral mounted.
     """
     if wanted:
-        if not os.path.isdir(wanted):
+        # The default is made by the first launch; a plan that recorded it must not ask for it before.
+        if not os.path.isdir(wanted) and wanted != _default_scratch():
             raise Refused("SCRATCH", f"{wanted!r} is not a directory", "create it, or mount the disk it lies on")
         return os.path.realpath(wanted), "SCRATCH"
     from autoresearch.disk import is_mount
@@ -51,8 +52,13 @@ def scratch_root(repository: str, wanted: str = "") -> tuple[str, str]:
             f"this is a Brev machine and {EPHEMERAL} is not mounted",
             f"mount {EPHEMERAL}, or give SCRATCH=DIR",
         )
+    return _default_scratch(), "the default, since no big volume is mounted at /ephemeral"
+
+
+def _default_scratch() -> str:
+    """Return the scratch root of a machine without a big volume."""
     state = os.environ.get("XDG_STATE_HOME") or os.path.join(os.path.expanduser("~"), ".local", "state")
-    return os.path.join(state, "autoresearch"), "the default, since no big volume is mounted at /ephemeral"
+    return os.path.join(state, "autoresearch")
 
 
 def user_root(scratch: str) -> str:
