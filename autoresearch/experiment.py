@@ -107,7 +107,7 @@ def baseline_draft(opened: Campaign) -> tuple[Draft, reservation.Publish]:
             raise Refused("baseline", why, "make experiment NAME=y ..., or measure it again: REPEAT=1")
     subject = f"baseline: {opened.plan.recipe or opened.name} unmodified"
     branch = opened.branch(parents.BASELINE)
-    commit = known.commit if known else existing_tip(opened, branch)
+    commit = known.commit if known else own_tip(opened, parents.BASELINE)
     publish: reservation.Publish = nothing
     if not commit:
         made = hypothesis.build(
@@ -137,9 +137,26 @@ def baseline_draft(opened: Campaign) -> tuple[Draft, reservation.Publish]:
 
 
 def existing_tip(opened: Campaign, branch: str) -> str:
-    """Return the commit a branch of ours points to (a baseline that never got a row), empty when there is none."""
+    """Return the commit that a branch points to, empty when there is none."""
     done = opened.git.call("rev-parse", "--verify", "--quiet", "--end-of-options", f"refs/heads/{branch}^{{commit}}")
     return "" if done.code else str(done.out.decode().strip())
+
+
+def own_tip(opened: Campaign, name: str) -> str:
+    """Return the commit on the branch of an experiment whose launch was cut off before it ran; empty without one.
+
+    Raises:
+        Refused: somebody else made that branch; nothing is ever put on top of it.
+    """
+    branch = opened.branch(name)
+    tip = existing_tip(opened, branch)
+    if not tip:
+        return ""
+    form = "--format=%(trailers:key=Campaign,valueonly)%(trailers:key=Experiment,valueonly)"
+    written = opened.git.run("show", "-s", "--no-notes", form, tip, "--").decode("utf-8", "replace").split()
+    if written != [opened.name, name]:
+        raise Refused("branch", f"{branch} exists and is not of this campaign", "choose another NAME or PREFIX")
+    return tip
 
 
 def trailers(opened: Campaign, experiment: str, parent: str, overrides: list[str]) -> list[tuple[str, str]]:

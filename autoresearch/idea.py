@@ -26,8 +26,12 @@ class Start(NamedTuple):
     tree: Tree | None  # the tree that `start` gave out
 
 
-def draft(opened: Campaign) -> tuple[Draft, reservation.Publish]:
+def draft(opened: Campaign, *, adopt: bool = False) -> tuple[Draft, reservation.Publish]:
     """Return what `experiment` is to run, and what makes or advances its branch.
+
+    Args:
+        opened: an open campaign.
+        adopt: go on from the branch that a launch left which was cut off before it ran.
 
     Raises:
         Refused: there is nothing to run, nothing changed, or the change cannot be committed.
@@ -35,7 +39,7 @@ def draft(opened: Campaign) -> tuple[Draft, reservation.Publish]:
     name = names.check_experiment(knobs.required("NAME", "y"))
     rows = opened.rows()
     parents.require_baseline(opened, rows)
-    start = find(opened, rows, name)
+    start = adopted(opened, rows, name) if adopt else find(opened, rows, name)
     overrides = chosen_overrides(opened, start)
     made = commit(opened, start, overrides)
     notes = remarks(opened, start, made, overrides)
@@ -78,6 +82,14 @@ def find(opened: Campaign, rows: list[Row], name: str) -> Start:
         why = f"{name!r} started from {parent.experiment or parent.commit[:12]} already"
         raise Refused("PARENT", why, "leave PARENT out, or choose another NAME")
     return Start(name, parent, tip, last, smoked, tree)
+
+
+def adopted(opened: Campaign, rows: list[Row], name: str) -> Start:
+    """Return an idea whose branch is there although it never ran, its parent as the commit says."""
+    tip = experiment.own_tip(opened, name)
+    commit = opened.git.commit(f"{tip}^")
+    owner = parents.owner_of(rows, commit)
+    return Start(name, Parent(commit, owner.experiment if owner else ""), tip, None, None, None)
 
 
 def chosen_overrides(opened: Campaign, start: Start) -> list[str]:

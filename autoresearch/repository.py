@@ -40,6 +40,10 @@ class Change(NamedTuple):
     path: str
 
 
+class BranchExists(Refused):
+    """The branch that was to be created is there already."""
+
+
 def look(git: Git) -> Place:
     """Return where the repository is, in one git call.
 
@@ -193,13 +197,14 @@ def create_branch(git: Git, branch: str, commit: str, why: str = "autoresearch")
         why: the reflog's message.
 
     Raises:
-        Refused: it exists, or another branch is in its way.
+        BranchExists: it is there.
+        Refused: another branch is in its way.
     """
     done = git.call("update-ref", "-m", why, "--", f"refs/heads/{branch}", commit, ZEROS[:1] * len(commit))
     if not done.code:
         return
     if b"already exists" in done.err or b"but expected" in done.err:
-        raise Refused("branch", f"{branch} exists already", "choose another NAME, or see: make status")
+        raise BranchExists("branch", f"{branch} exists already", "choose another NAME, or see: make status")
     if b"cannot create" in done.err or b"exists; cannot" in done.err:
         raise Refused("branch", f"another branch is in the way of {branch}", "choose another NAME")
     raise failure(("git", "update-ref"), done)

@@ -3,10 +3,15 @@
 from __future__ import annotations
 
 from autoresearch import experiment, idea
+from autoresearch.repository import BranchExists
 
 
 def run() -> int:
     """Commit the hypothesis, run it, record it; exit 4 when the run is a crash."""
     opened = experiment.open_for_launch()
     draft, publish = idea.draft(opened)
-    return experiment.run_draft(opened, draft, publish)
+    try:
+        return experiment.run_draft(opened, draft, publish)
+    except BranchExists:
+        # A launch that was killed between its branch and its run has left it: the idea goes on from there.
+        return experiment.run_draft(opened, *idea.draft(opened, adopt=True))
