@@ -237,6 +237,8 @@ def failure(argv: tuple[str, ...], done: Done) -> AutoresearchError:
             "another git process holds " + (re.search(r"'([^']*\.lock)'", text) or [why, why])[1],
             "wait for it; if no git runs there any more, remove that file yourself",
         )
+    if "smudge filter" in text:
+        return Refused(what, why, "fetch what the filter needs (Git LFS: git lfs pull), or install its program")
     if "No space left" in text or "Disk quota" in text:
         return Refused(what, why, "free disk space, then call again")
     if "ermission denied" in text or "insufficient permission" in text or "Read-only file system" in text:

@@ -12,7 +12,11 @@ from autoresearch.spawn import Running
 from autoresearch.treerecords import Record
 
 # Why a clean tree is not used again; nothing in it is unique.
-OUTDATED = ("git's settings for writing files changed", "attributes or submodules of the commit differ")
+OUTDATED = (
+    "git's settings for writing files changed",
+    "attributes or submodules of the commit differ",
+    "git could not move it",
+)
 REASON = "autoresearch: in use by a campaign on scratch; removed by clean-campaign"
 
 

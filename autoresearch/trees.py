@@ -213,7 +213,7 @@ class Pool:
             return treefill.OUTDATED[1]
         if moves is not None:
             if not _switch(own, private, commit):
-                return "git could not move it"
+                return treefill.OUTDATED[2]
             treefill.publish_index(private, record.directory)
             if record.lfs:
                 treefill.refuse_pointers(self.git, self.directory, record, paths)

@@ -138,6 +138,24 @@ def test_pointers_are_never_handed_out(make_repo: Callable[..., Path], tmp_path:
     assert pool.acquire(first, "three").number == 2
 
 
+def test_content_that_a_filter_cannot_fetch_is_refused(make_repo: Callable[..., Path], tmp_path: Path) -> None:
+    repo = make_repo({"x.bin": "real\n"})
+    first = git(repo, "rev-parse", "HEAD")
+    (repo / ".gitattributes").write_text("*.bin filter=big\n")
+    git(repo, "add", "-A")
+    git(repo, "commit", "-qm", "filtered")
+    (repo / "x.bin").write_text("other\n")
+    git(repo, "commit", "-qam", "other")
+    git(repo, "config", "filter.big.smudge", "exit 1")
+    git(repo, "config", "filter.big.required", "true")
+    pool = Pool(Git(str(repo)), str(tmp_path / "p"))
+    pool.acquire(first, "one")
+    pool.give_back("one", str(tmp_path / "a"))
+    with pytest.raises(Refused, match="smudge filter"):
+        pool.acquire(git(repo, "rev-parse", "HEAD"), "two")
+    assert len(eviction.evict(pool)) == 1
+
+
 def test_sparse_patterns_are_inherited(make_repo: Callable[..., Path], tmp_path: Path) -> None:
     repo = make_repo({"train.py": "1\n", "big/x": "x\n", "small/y": "y\n"})
     git(repo, "sparse-checkout", "set", "small")
