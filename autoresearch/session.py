@@ -17,7 +17,7 @@ from autoresearch.session_files import Notes, Page
 # The words that the events of a campaign start with. `ID: STATUS, CAUSE` is a verdict.
 PLANNED = "plan made"
 APPROVED = "approved"
-EXTENDED = "extended"
+EXTENDED = "stop rule extended"
 SUMMARIZED = "summarized"
 CLEANED = "cleaned"
 STOP_MET = "stop condition met"

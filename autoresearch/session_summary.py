@@ -11,7 +11,9 @@ from autoresearch.session_files import Notes, Page
 from autoresearch.situation import Situation
 
 # Kinds of events whose words are kept when the timeline is cut short: what people said, and what they decided.
-_KEPT = re.compile(r" \| (goal|steering|decision|blocker|unblocked|assumption|skill|plan made|approved|extended)\b")
+_KEPT = re.compile(
+    r" \| (goal|steering|decision|blocker|unblocked|assumption|skill|plan made|approved|stop rule extended)\b"
+)
 _TIME = re.compile(r"- (\d{4}-\d\d-\d\d \d\d:\d\d:\d\d [+-]\d\d:\d\d) \| ([^|]*)")
 _SUMMARY = re.compile(r"- (\d{4}-.{21}) to (\d{4}-.{21}) \| (\d+) events summarised")
 _KEPT_BYTES = session_files.LARGEST // 4

@@ -1,0 +1,21 @@
+"""`show`: one attempt in full, in at most 60 lines."""
+
+from __future__ import annotations
+
+import json
+
+from autoresearch import campaign, knobs, parents, showing, talk
+
+
+def run() -> int:
+    """Print hypothesis, changes, command, end cause, metric, memory, time, files, notes and the log's last lines."""
+    opened = campaign.open_any()
+    name = parents.check_name(knobs.required("NAME", "y"))
+    row, state = showing.find(opened, name, knobs.count("ATTEMPT", 0, least=0))
+    found = showing.data(opened, row, state)
+    if knobs.flag("JSON"):
+        talk.out(json.dumps(found, indent=2, allow_nan=False))
+        return 0
+    for line in showing.lines(found):
+        talk.out(line if len(line) <= showing.LONGEST else line[: showing.LONGEST - 1] + "…")
+    return 0
