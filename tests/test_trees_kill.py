@@ -1,0 +1,71 @@
+"""kill -9 in the middle of anything: the next caller gets fresh trees, and what a run left is still somewhere."""
+
+from __future__ import annotations
+
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from autoresearch import treerecords
+from autoresearch.git import Git
+from autoresearch.trees import Pool
+from tests.conftest import git, snapshot
+from tests.test_trees import content, fresh
+
+VICTIM = """
+import itertools, sys
+from autoresearch.git import Git
+from autoresearch.trees import Pool
+pool = Pool(Git(sys.argv[1]), sys.argv[2])
+for n in itertools.count():
+    owner = f"{sys.argv[3]}-{n}"
+    tree = pool.acquire(sys.argv[5 + n % 2], owner)
+    with open(f"{tree.path}/left-{owner}", "w") as file:
+        file.write(owner)
+    print(owner, flush=True)
+    pool.give_back(owner, sys.argv[4])
+"""
+
+
+@pytest.mark.slow
+def test_killed_at_any_moment(make_repo: Callable[..., Path], tmp_path: Path) -> None:
+    repo = make_repo({f"d{n % 7}/f{n}.py": f"{n}\n" * 50 for n in range(300)})
+    first = git(repo, "rev-parse", "HEAD")
+    for n in range(0, 300, 3):
+        (repo / f"d{n % 7}/f{n}.py").write_text("changed\n")
+    git(repo, "commit", "-qam", "second")
+    second = git(repo, "rev-parse", "HEAD")
+    before = snapshot(repo)
+    pool = Pool(Git(str(repo)), str(tmp_path / "p"))
+    kept = tmp_path / "artifacts"
+    chance, wrote = random.Random(7), []
+    for round_ in range(25):
+        victim = subprocess.Popen(
+            [sys.executable, "-c", VICTIM, str(repo), pool.directory, f"v{round_}", str(kept), first, second],
+            stdout=subprocess.PIPE,
+            text=True,
+            cwd=Path(__file__).parent.parent,
+            start_new_session=True,
+        )
+        time.sleep(0.15 + chance.random() * 0.4)
+        os.killpg(victim.pid, signal.SIGKILL)
+        wrote += victim.communicate()[0].split()
+        for tree in pool.trees():
+            pool.give_back(tree.owner, str(kept))
+        commit = (first, second)[round_ % 2]
+        mine = pool.acquire(commit, "mine")
+        assert content(mine.path) == fresh(repo, tmp_path, commit)
+        pool.give_back("mine", str(kept))
+    assert wrote
+    found = {path.name for top in (kept, Path(pool.directory)) for path in top.rglob("left-*")}
+    assert {f"left-{owner}" for owner in wrote} <= found
+    assert not [n for n, state in treerecords.listing(pool.directory).items() if state == "owner"]
+    git(repo, "fsck", "--strict", "--no-dangling")
+    assert snapshot(repo) == before
