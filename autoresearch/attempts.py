@@ -125,7 +125,8 @@ def read(file: str) -> State | None:
     """Return the state in a file; None when it is gone or a power cut tore it."""
     try:
         with open(file, "rb") as handle:
-            return State(**json.loads(handle.read()))
+            # One line: behind it may stand the end of a longer state that was overwritten.
+            return State(**json.loads(handle.readline()))
     except (FileNotFoundError, ValueError, TypeError):
         return None
 

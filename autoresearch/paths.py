@@ -119,8 +119,10 @@ class Attempt(NamedTuple):
         }
 
     def make(self) -> None:
-        """Create the directories, private to the account."""
-        for path in (self.logs, self.checkpoints, self.artifacts, self.ray, self.tmp, self.wandb):
+        """Create the directories, private to the account; those between them and the experiment's are so too."""
+        for path in (self.experiment, *(os.path.join(self.experiment, kind) for kind in SUBDIRECTORIES)):
+            os.makedirs(path, mode=0o700, exist_ok=True)
+        for path in (self.logs, self.checkpoints, self.artifacts):
             os.makedirs(path, mode=0o700, exist_ok=True)
 
 
@@ -165,6 +167,11 @@ class Campaign(NamedTuple):
     def ledger(self) -> str:
         """One row an attempt."""
         return os.path.join(self.records, "results.tsv")
+
+    @property
+    def scratch_ledger(self) -> str:
+        """Where the ledger lies with LEDGER=scratch; clean-campaign removes directories only, so it stays."""
+        return os.path.join(self.root, "results.tsv")
 
     @property
     def smoke_ledger(self) -> str:

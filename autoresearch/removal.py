@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import stat
 
 from autoresearch import clock, disk, paths
 from autoresearch.errors import Refused
@@ -75,9 +76,17 @@ def finish_trash(parent: str) -> None:
 
 
 def _empty(parent: int, name: str) -> None:
-    def writable(function: object, path: str, _error: object) -> None:
-        # A run may have left directories without write permission; they are ours, so that can be mended once.
-        os.chmod(os.path.dirname(path) or ".", 0o700, dir_fd=parent)
-        raise OSError(f"{path} cannot be removed")
+    try:
+        shutil.rmtree(name, dir_fd=parent)
+    except PermissionError:
+        _open_up(parent, name)
+        shutil.rmtree(name, dir_fd=parent)
 
-    shutil.rmtree(name, dir_fd=parent, onerror=writable)
+
+def _open_up(parent: int, name: str) -> None:
+    """Give back the permissions that a run took from directories of ours; a link is left alone, chmod follows it."""
+    os.chmod(name, 0o700, dir_fd=parent)
+    for _, folders, _, fd in os.fwalk(name, dir_fd=parent):
+        for folder in folders:
+            if stat.S_ISDIR(os.stat(folder, dir_fd=fd, follow_symlinks=False).st_mode):
+                os.chmod(folder, 0o700, dir_fd=fd)
