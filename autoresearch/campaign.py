@@ -58,7 +58,7 @@ class Campaign:
     @property
     def ledger_path(self) -> str:
         """Where results.tsv really lies (LEDGER=scratch leaves a pointer in the repository)."""
-        return os.path.join(self.where.root, "results.tsv") if self.plan.ledger == "scratch" else self.where.ledger
+        return self.where.scratch_ledger if self.plan.ledger == "scratch" else self.where.ledger
 
     def rows(self, *, smoke: bool = False) -> list[ledger.Row]:
         """Return the ledger's rows, oldest first; no lock is taken."""

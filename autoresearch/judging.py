@@ -50,10 +50,18 @@ def judge(campaign: Campaign, rows: list[Row], state: State, result: Result) -> 
         campaign.plan.direction,
         lines_delta=state.lines_delta or 0,
         guards=failed_guards(campaign, result.guards),
-        comparable=result.comparable,
+        comparable=result.comparable or other_place(campaign, rows, state),
         confirm=campaign.plan.confirm > 0 and state.role == "idea",
     )
     return Judged(found, sum(parent.values) / len(parent.values) if parent.valid else None)
+
+
+def other_place(campaign: Campaign, rows: list[Row], state: State) -> str:
+    """Return why a number does not compare with its parent's: measured by another launcher; empty when it does."""
+    parent = parents.owner_of(rows, state.parent_commit) or parents.latest(rows, parents.BASELINE)
+    if parent is None or parent.launcher == campaign.plan.launcher:
+        return ""
+    return f"{parent.experiment} ran on {parent.launcher}, this on {campaign.plan.launcher}"
 
 
 def _confirming(rows: list[Row], state: State, run: Measurement) -> Verdict:

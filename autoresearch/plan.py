@@ -135,6 +135,9 @@ def approve(where: paths.Campaign, plan: Plan, data: bytes, by: str) -> Approval
     approval = Approval(digest(data), clock.stamp(clock.now()), by, plan, history)
     text = json.dumps({**approval._asdict(), "plan": plan._asdict()}, allow_nan=False)
     files.replace(where.approval, text.encode())
+    if plan.ledger == "scratch":
+        pointer = f"The ledger of this campaign is kept on scratch: {where.scratch_ledger}\n"
+        files.replace(f"{where.ledger}.location", pointer.encode())
     return approval
 
 

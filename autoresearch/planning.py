@@ -16,7 +16,8 @@ LISTS = {"SECRETS": "secrets", "REQUIRE": "require", "PROTECT": "protect"}
 # Knobs the plan only carries: limits of a run, and settings of one launcher.
 SETTINGS = (
     *("GPUS", "SLOTS", "GRACE_S", "WAIT", "STALL_MIN", "STALL_STOP", "DISK_RESERVE_GB", "DISK_CHECK_S", "LOG_MAX_GB"),
-    *("PROGRESS_S", "CLEAN_CACHE", "UV_CACHE", "FORCE_LOCAL", "SLURM_ARGS", "SLURM_SCRIPT", "RAY_ADDRESS", "K8S_INFRA"),
+    *("PROGRESS_S", "CLEAN_CACHE", "UV_CACHE", "FORCE_LOCAL", "SLURM_ARGS", "SLURM_SCRIPT", "SLURM_CONTAINER"),
+    *("SLURM_MOUNTS", "SLURM_ENV", "SLURM_STARTUP", "QUEUE_LIMIT", "RAY_ADDRESS", "K8S_INFRA"),
 )
 # What may not change under a campaign that has rows: its numbers would no longer compare.
 FIXED = ("base", "prefix", "recipe", "command", "metric", "metric_at", "direction", "scratch", "repository")
@@ -42,7 +43,22 @@ def make(where: paths.Campaign, old: Plan | None) -> Plan:
     made = _rules(made)
     made = made._replace(launcher=_launcher(made), created_at=clock.stamp(clock.now()))
     _check_needs(made)
-    return made
+    return made._replace(notes=[*made.notes, *_unknown_to_git(made, git)])
+
+
+def _unknown_to_git(made: Plan, git: Git) -> list[str]:
+    """Return remarks on files that the tracked code needs but no tree would have."""
+    from autoresearch import untracked
+
+    words = [*command.check(made.command), made.recipe]
+    missing = [
+        path
+        for path in untracked.needed(git, made.repository, made.base, words)
+        if not any(path == known.rstrip("/") or path.startswith(known.rstrip("/") + "/") for known in made.require)
+    ]
+    return [
+        f"git does not know {path}, which the code seems to need: commit it, or add it to REQUIRE" for path in missing
+    ]
 
 
 def _texts(made: Plan) -> Plan:
@@ -83,16 +99,16 @@ def _places(made: Plan, where: paths.Campaign, git: Git) -> Plan:
 
     prefix = knobs.text("PREFIX") or made.prefix or f"autoresearch/{time.strftime('%Y-%m-%d')}-{where.name}"
     names.check_prefix(prefix)
-    repository.check(git, prefix)
+    base = made.base
+    if knobs.get("BASE") or not base:
+        base = git.commit(knobs.text("BASE", "HEAD"))
+    remarks = repository.check(git, prefix, base)
     scratch, source = paths.scratch_root(where.repository, knobs.text("SCRATCH") or made.scratch)
     if made.scratch and not knobs.get("SCRATCH"):
         source = made.scratch_source
     _check_apart(scratch, where.repository)
-    base = made.base
-    if knobs.get("BASE") or not base:
-        base = git.commit(knobs.text("BASE", "HEAD"))
     campaign.check_marker(where._replace(scratch=scratch))
-    return made._replace(prefix=prefix, scratch=scratch, scratch_source=source, base=base)
+    return made._replace(prefix=prefix, scratch=scratch, scratch_source=source, base=base, notes=remarks)
 
 
 def _check_apart(scratch: str, repository: str) -> None:

@@ -39,10 +39,10 @@ def into(made: Plan, *, guess_command: bool) -> Plan:
         guess_command: no CMD was given, so the recipe's own entry point is the command.
     """
     found = inspect(made.repository, made.recipe, made.scratch)
-    changes: dict[str, Any] = {"notes": [*found.warnings, *found.notes]}
+    changes: dict[str, Any] = {"notes": [*made.notes, *found.warnings, *found.notes]}
     if (guess_command or made.recipe_overrides) and not knobs.get("CMD") and found.argv:
         own = set(found.base_overrides)
-        changes["command"] = shlex.join(word for word in found.argv if word not in own)
+        changes["command"] = " ".join(_word(word) for word in found.argv if word not in own)
         changes["recipe_overrides"] = list(found.base_overrides)
     elif knobs.get("CMD"):
         changes["recipe_overrides"] = []
@@ -64,6 +64,11 @@ def into(made: Plan, *, guess_command: bool) -> Plan:
         changes["secrets"] = found.secret_keys()
     _write_kinds(made, found)
     return made._replace(**changes)
+
+
+def _word(word: str) -> str:
+    """Return a word for the CMD line; placeholders stay readable, without quotes."""
+    return word if word.isascii() and word.strip("{}").isidentifier() else shlex.quote(word)
 
 
 def _stray_outputs(found: RecipeFacts, line: str) -> list[str]:

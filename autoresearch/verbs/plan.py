@@ -19,7 +19,7 @@ def run() -> int:
     where = where._replace(scratch=made.scratch)
     _check_unchanged(where, made)
     _exclude_records(where)
-    if old is None or old._replace(created_at="") != made._replace(created_at=""):
+    if old is None or _agreed(old) != _agreed(made):
         plan.save(where, made)
     campaign.remember(where)
     _remember_repository(top)
@@ -27,6 +27,11 @@ def run() -> int:
     show(where, made)
     talk.note(f"written to {where.plan}; nothing runs before your yes: make approve CAMPAIGN={name}")
     return 0
+
+
+def _agreed(made: plan.Plan) -> plan.Plan:
+    """Return what an approval is about, so that planning the same again does not ask for a new one."""
+    return made._replace(created_at="", notes=[])
 
 
 def _check_unchanged(where: paths.Campaign, made: plan.Plan) -> None:
