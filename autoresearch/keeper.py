@@ -184,7 +184,7 @@ def _keep(
     clean = _wait_for(supervisor)
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
     reap(ended)
-    processes.end(_orphans, 0.0 if clean else grace_s)
+    processes.end(_orphans, 0.0 if clean else grace_s, kill_s=0.2 if clean else processes.KILL_WAIT_S)
     if not clean:
         rescue()
     return 0

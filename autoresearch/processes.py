@@ -28,7 +28,7 @@ PR_SET_CHILD_SUBREAPER = 36  # linux/prctl.h
 MARK_BITS = 60
 NESTED_FLOOR = 1 << 40  # below this a hard limit leaves too little room for a number that is ours alone
 RESCAN_S = 0.2
-KILL_WAIT_S = 1.5
+KILL_WAIT_S = 1.0
 RESET_SIGNALS = ("INT", "HUP", "TERM", "QUIT", "PIPE", "XFSZ", "CHLD", "TSTP", "TTIN", "TTOU", "ALRM", "USR1", "USR2")
 
 abandoned: set[int] = set()  # helpers of this process that hang in the kernel and were given up
@@ -268,6 +268,7 @@ def end(
     find_left: Callable[[], list[Process]],
     grace_s: float,
     *,
+    kill_s: float = KILL_WAIT_S,
     hurry: Callable[[], bool] = lambda: False,
     wake_fd: int = -1,
 ) -> list[Process]:
@@ -276,11 +277,12 @@ def end(
     Args:
         find_left: looks again each time, so that what was started meanwhile is ended as well.
         grace_s: seconds between the first TERM and the first KILL.
+        kill_s: seconds until what does not go at KILL is given up.
         hurry: asked in between; true ends the grace at once.
         wake_fd: a descriptor that interrupts the waiting when it becomes readable.
 
     Returns:
-        What could not be ended: not ours to signal, or stuck in the kernel (KILL was sent for 1.5 s).
+        What could not be ended: not ours to signal, or stuck in the kernel.
     """
     asked: set[Process] = set()
     limit = time.monotonic() + grace_s
@@ -294,7 +296,7 @@ def end(
                 if send(process, signal.SIGTERM):
                     send(process, signal.SIGCONT)  # a stopped process would not see its TERM
         wait(left, min(RESCAN_S, limit - now), wake_fd)
-    limit = time.monotonic() + KILL_WAIT_S
+    limit = time.monotonic() + kill_s
     while left and time.monotonic() < limit:
         for process in left:
             send(process, signal.SIGKILL)
@@ -383,7 +385,7 @@ def _collect(reader: int, limit: float) -> bytes | None:
     return None
 
 
-def retire(pid: int, patience_s: float = 0.5) -> None:
+def retire(pid: int, patience_s: float = 0.2) -> None:
     """Kill and reap a helper of this process; one that cannot be killed in time is given up."""
     limit = time.monotonic() + patience_s
     try:

@@ -21,7 +21,7 @@ from autoresearch.watchdog import Limits, Watchdog
 
 TRUSTED_S = 2.0  # so long ago the file system answered
 FILES_S = 10.0  # to read the log's end after a run that ended by itself
-KEEP_S = 1.0  # to keep the outcome, within the time after cap and grace
+KEEP_S = 0.5  # to keep the outcome, within the time after cap and grace
 WATCH_AFTER_S = 0.05  # a run that has ended by then needs no helper
 REPLACE_S = 5.0
 LONGEST_POLL_S = 3600.0

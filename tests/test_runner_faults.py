@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import random
+import shutil
 import subprocess
 import sys
 import time
@@ -170,3 +171,31 @@ def test_supervising_costs_next_to_nothing(tmp_path: Path) -> None:
     run.outcome()
     (tmp_path / "run.log").unlink()
     assert share < 0.005
+
+
+@pytest.mark.skipif(os.geteuid() != 0 or not shutil.which("fsfreeze"), reason="needs root and fsfreeze")
+def test_a_frozen_file_system(tmp_path: Path) -> None:
+    """The run hangs in the kernel and cannot be ended, and neither can whoever looks: the time holds all the same."""
+    image, disk = tmp_path / "image", tmp_path / "disk"
+    disk.mkdir()
+    with open(image, "wb") as file:
+        file.truncate(60 << 20)
+    made = subprocess.run(["mkfs.ext4", "-q", str(image)], check=False).returncode == 0
+    if not made or subprocess.run(["mount", "-o", "loop", str(image), str(disk)], check=False).returncode:
+        pytest.skip("no loop device here")
+    try:
+        begun = time.monotonic()
+        code = "while True: print('x', flush=True)"
+        run = start(disk / "logs", [*PYTHON, "-c", code], cap_s=1.5, settings={"DISK_RESERVE_GB": "0"})
+        time.sleep(0.5)
+        subprocess.run(["fsfreeze", "-f", str(disk)], check=True)
+        time.sleep(1.0 + 0.3 + 2.0)
+    finally:
+        subprocess.run(["fsfreeze", "-u", str(disk)], check=False)
+        assert keeper.wait(run.fd, 20)
+        outcome = json.loads((disk / "logs" / "result").read_text())
+        subprocess.run(["umount", str(disk)], check=False)
+    assert outcome["end_cause"] == "timeout"
+    assert "cannot be ended: pid" in outcome["reason"]
+    assert outcome["elapsed_s"] < 1.5 + 0.3 + 2.0
+    assert time.monotonic() - begun < 20
