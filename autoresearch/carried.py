@@ -59,6 +59,7 @@ def carry(git: Git, top: str, files: Sequence[str], base: str, onto: str) -> Car
         Refused: a conflict, a .env file, a file over 10 MB, a submodule, something that is no file.
     """
     paths = _expand(git, top, list(dict.fromkeys(_relative(top, path) for path in files)), base)
+    _refuse_unmerged(git, top, paths)
     kinds = {path: _kind(top, path) for path in paths}
     directories = treeobjects.ancestors(paths)
     roots = list(dict.fromkeys([base, onto]))
@@ -82,6 +83,18 @@ def carry(git: Git, top: str, files: Sequence[str], base: str, onto: str) -> Car
         edits[path] = mine if theirs == before else _merge(git, path, before, mine, theirs)
     tree = treeobjects.write(git, trees, onto, edits) if edits else ""
     return Carried(tree, sorted(edits), unchanged)
+
+
+def _refuse_unmerged(git: Git, top: str, paths: Sequence[str]) -> None:
+    """Refuse a file that a half-done merge left with conflict marks; no git call while nothing is half done."""
+    from autoresearch import repository, submodules
+
+    directory = submodules.git_directory(top) or git.common
+    if any(os.path.exists(os.path.join(directory, name)) for name, _, _ in repository.UNFINISHED):
+        unmerged = _names(git.run("ls-files", "-u", "-z", "--", *paths))
+        if unmerged:
+            path = unmerged[0].partition("\t")[2]
+            raise Refused("FILES", f"{path!r} is in the middle of a merge", "resolve it and git add it")
 
 
 def _relative(top: str, path: str) -> str:

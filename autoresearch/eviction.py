@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING
 
-from autoresearch import strays, treefill, treerecords
+from autoresearch import hooked, strays, treefill, treerecords
 from autoresearch.errors import AutoresearchError, Refused
 from autoresearch.treerecords import Record
 
@@ -72,6 +72,7 @@ def evict(pool: Pool, owner: str = "") -> list[str]:
     Raises:
         Refused: a run has one, or one holds work that is nowhere else.
     """
+    _take_back_from_hooks(pool)
     chosen: list[Record] = []
     for number, state in treerecords.listing(pool.directory).items():
         record = treerecords.read(pool.directory, number, state) or Record(number)
@@ -111,6 +112,7 @@ def tidy(pool: Pool) -> list[str]:
     Cheap when there are none. Call it after the row is written, outside of what the user waits for.
     """
     failed = []
+    _take_back_from_hooks(pool)
     for number, state in treerecords.listing(pool.directory).items():
         record = treerecords.read(pool.directory, number, state) if state == "retired" else None
         if record and record.collected:
@@ -119,6 +121,13 @@ def tidy(pool: Pool) -> list[str]:
             except AutoresearchError as error:
                 failed.append(f"{treerecords.root(pool.directory, number)}: {error.why}")
     return failed
+
+
+def _take_back_from_hooks(pool: Pool) -> None:
+    """Take back the trees of commits with hooks whose process was killed."""
+    for tree in pool.trees():
+        if tree.owner.startswith(hooked.OWNER) and not hooked.is_alive(tree.owner):
+            pool.give_back(tree.owner, os.path.join(pool.directory, hooked.FOLDER))
 
 
 def _remove(pool: Pool, record: Record) -> None:

@@ -13,6 +13,8 @@ from autoresearch.spawn import Done
 if TYPE_CHECKING:
     from autoresearch.trees import Pool
 
+OWNER = "hooks:"  # and the process id, and a number of its own
+FOLDER = "left_by_hooks"
 HOOKS_S = 1800.0  # a first run of pre-commit builds its environments
 
 
@@ -25,7 +27,7 @@ def commit(pool: Pool, parent: str, content: str, message: str) -> tuple[str, st
     Raises:
         Refused: a hook said no, or keeps rewriting.
     """
-    owner = f"hooks:{os.getpid()}:{time.monotonic_ns()}"
+    owner = f"{OWNER}{os.getpid()}:{time.monotonic_ns()}"
     tree = pool.acquire(parent, owner)
     own = pool.git.at(tree.path)
     try:
@@ -39,7 +41,7 @@ def commit(pool: Pool, parent: str, content: str, message: str) -> tuple[str, st
         own.call("update-ref", "--no-deref", "-m", "autoresearch: refused", "HEAD", parent)
         raise
     finally:
-        pool.give_back(owner, os.path.join(pool.directory, "left_by_hooks"))
+        pool.give_back(owner, os.path.join(pool.directory, FOLDER))
 
 
 def _commit(own: Git, parent: str, message: str) -> str:
@@ -62,3 +64,14 @@ def _commit(own: Git, parent: str, message: str) -> str:
         own.run("update-index", "--add", "--remove", "-z", "--stdin", input=rewritten)
     why = f"the repository's commit hook says: {reason(said.err or said.out)}" if said.code else "it rewrites each time"
     raise Refused("commit hook", why, "mend what it complains about in your files, or the hook")
+
+
+def is_alive(owner: str) -> bool:
+    """Return whether the process that took a tree for its hooks still runs (a number used again counts as it)."""
+    try:
+        os.kill(int(owner.split(":")[1]), 0)
+    except ProcessLookupError:
+        return False
+    except (ValueError, PermissionError):
+        return True
+    return True

@@ -103,16 +103,27 @@ class Pool:
             owner: the attempt's id, as given to `acquire`.
             artifacts: the attempt's artifacts directory.
         """
-        tree = next((tree for tree in self.trees() if tree.owner == owner and tree.kind != "start"), None)
-        record = treerecords.read(self.directory, tree.number, "owner") if tree else None
-        if tree is None or record is None:
-            return Returned([], "", [], [], [], False)
+        found = Returned([], "", [], [], [], False)
+        for tree in self.trees():  # more than one after a kill between two steps
+            record = treerecords.read(self.directory, tree.number, "owner")
+            if record is not None and record.owner == owner and record.kind != "start":
+                back = self._return(record, tree.path, artifacts)
+                found = Returned(
+                    found.moved + back.moved,
+                    back.where or found.where,
+                    found.removed + back.removed,
+                    found.stuck + back.stuck,
+                    found.remarks + back.remarks,
+                    back.reused,
+                )
+        return found
+
+    def _return(self, record: Record, path: str, artifacts: str) -> Returned:
         remarks = self._remarks(record)
-        treefill.unlink(tree.path, record)
-        why, taken = self._collect(record, tree.path, artifacts)
-        free = record._replace(
-            owner="", kind="", links=[], made=[], reason=why, collected=bool(why) and not taken.stuck
-        )
+        treefill.unlink(path, record)
+        why, taken = self._collect(record, path, artifacts)
+        gone = bool(why) and not taken.stuck
+        free = record._replace(owner="", kind="", links=[], made=[], reason=why, collected=gone)
         treerecords.change(self.directory, free, "retired" if why else "free")
         return Returned(taken.moved, taken.where, taken.removed, taken.stuck, remarks, not why)
 

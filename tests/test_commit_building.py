@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import subprocess
 from collections.abc import Callable
 from pathlib import Path
 
@@ -301,6 +302,21 @@ def test_a_held_index_lock_does_not_matter(repo: Path) -> None:
     (repo / "train.py").write_text("x\n")
     build(repo, files=["train.py"])
     assert (repo / ".git/index.lock").exists()
+
+
+def test_a_file_in_the_middle_of_a_merge(repo: Path) -> None:
+    git(repo, "checkout", "-q", "-b", "other")
+    (repo / "train.py").write_text(edited(1, "other"))
+    git(repo, "commit", "-qam", "other")
+    git(repo, "checkout", "-q", "main")
+    (repo / "train.py").write_text(edited(1, "main"))
+    git(repo, "commit", "-qam", "main")
+    with pytest.raises(subprocess.CalledProcessError):
+        git(repo, "merge", "other")
+    (repo / "tool.sh").write_text("fine\n")
+    with pytest.raises(Refused, match="middle of a merge"):
+        build(repo, files=["train.py", "tool.sh"])
+    assert build(repo, files=["tool.sh"]).paths == ("tool.sh",)
 
 
 def test_signing_is_not_asked_for(repo: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from pathlib import Path
 
@@ -320,6 +321,13 @@ def test_a_hook_that_says_no_is_a_refusal(repo: Path, pool: Pool, text: str) -> 
     assert [tree for tree in pool.trees() if tree.kind != "start"] == []
     assert eviction.tidy(pool) == []
     eviction.evict(pool)
+
+
+def test_the_tree_of_a_killed_hook_run_comes_back(repo: Path, pool: Pool) -> None:
+    pool.acquire(git(repo, "rev-parse", "HEAD"), "hooks:999999999:1")
+    pool.acquire(git(repo, "rev-parse", "HEAD"), f"hooks:{os.getpid()}:1")
+    assert eviction.tidy(pool) == []
+    assert treerecords.listing(pool.directory) == {1: "free", 2: "owner"}
 
 
 def test_a_relative_hooks_path_and_a_hook_without_execute_bit(repo: Path, pool: Pool) -> None:

@@ -202,6 +202,15 @@ def test_giving_back_twice_is_harmless(repo: Path, pool: Pool, artifacts: Path) 
     assert pool.give_back("one", str(artifacts)) == ([], "", [], [], [], False)
 
 
+def test_all_trees_of_an_owner_come_back(repo: Path, pool: Pool, artifacts: Path) -> None:
+    """A caller that was killed may have taken a second one for the same attempt."""
+    for name in ("a", "b"):
+        Path(pool.acquire(head(repo), "one").path, name).write_text("x")
+    back = pool.give_back("one", str(artifacts))
+    assert sorted(back.moved) == ["a", "b"]
+    assert pool.trees() == []
+
+
 def test_changed_attributes_mean_a_fresh_tree(make_repo: Callable[..., Path], tmp_path: Path) -> None:
     repo = make_repo({"a.txt": "1\n2\n", "sub/b.txt": "1\n"})
     (repo / "sub/.gitattributes").write_text("*.txt text eol=crlf\n")
