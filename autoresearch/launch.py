@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import time
+from collections.abc import Callable
 
 from autoresearch import (
     attempts,
@@ -10,6 +12,7 @@ from autoresearch import (
     clock,
     command,
     conclude,
+    conversion,
     devices,
     durations,
     environment,
@@ -17,6 +20,9 @@ from autoresearch import (
     knobs,
     launchers,
     paths,
+    progress,
+    recipes,
+    session,
     sockets,
     standing,
     stop,
@@ -27,6 +33,7 @@ from autoresearch.errors import AutoresearchError
 from autoresearch.launchers import Job, Outcome, Watch
 
 GRACE_S = 30.0
+HEARTBEAT_S = 25 * 60.0  # the session is to hear of a run at least every 30 minutes
 
 
 def detach(opened: Campaign, state: State) -> int:
@@ -56,21 +63,40 @@ def supervise(opened: Campaign, state: State) -> None:
 def run_one(opened: Campaign, state: State) -> bool:
     """Run one reserved attempt to its row; False when it was withdrawn before anything ran."""
     lease: devices.Lease | None = None
+    turn = conversion.Turn(-1, "")
     try:
         if state.phase == "reserved":  # else it is a cluster job that is followed again
-            lease = take_device(opened, state) if opened.plan.launcher == "local" else None
+            if opened.plan.launcher == "local":
+                lease = take_device(opened, state)
+                turn = take_turn(opened, state)
             state = may_still_run(opened, state)
         outcome = _follow(opened, state)
     except AutoresearchError as refusal:
         withdraw(opened, state, refusal)
         return False
     finally:
+        turn.over(recipes.setup_seconds(directories(opened, state).log) if turn.fd >= 0 else 0.0)
         if lease:
             lease.release()
     state = attempts.read(attempts.path(opened.where, state.id)) or state
     state = attempts.update(opened.where, state._replace(phase="ended", outcome=outcome._asdict()))
     conclude.finish(opened, state, outcome)
     return True
+
+
+def take_turn(opened: Campaign, state: State) -> conversion.Turn:
+    """Wait until no other run of this machine may be converting the same model's weights."""
+    return conversion.take(
+        opened.plan,
+        opened.where.scratch,
+        say=lambda text: keep_waiting(opened, state, text),
+        stop=lambda: stop_asked(opened, state),
+    )
+
+
+def stop_asked(opened: Campaign, state: State) -> bool:
+    """Return whether somebody asked the attempt to end."""
+    return os.path.exists(attempts.stop_file(opened.where, state.id)) or keeper.stop_asked()
 
 
 def take_device(opened: Campaign, state: State) -> devices.Lease:
@@ -89,7 +115,7 @@ def take_device(opened: Campaign, state: State) -> devices.Lease:
         slots=plan.setting("SLOTS"),
         wait_s=durations.parse(wait) if wait else left,
         say=lambda text: keep_waiting(opened, state, text),
-        stop=lambda: os.path.exists(attempts.stop_file(opened.where, state.id)) or keeper.stop_asked(),
+        stop=lambda: stop_asked(opened, state),
     )
 
 
@@ -144,13 +170,30 @@ def watch_of(opened: Campaign, state: State) -> Watch:
     def keep(**changes: object) -> None:
         current[0] = attempts.update(where, current[0]._replace(**changes))  # type: ignore[arg-type]
 
-    stop_file = attempts.stop_file(where, state.id)
+    stop_file, beat = attempts.stop_file(where, state.id), heartbeat(opened, state)
+
+    def stop_requested() -> bool:
+        beat()  # asked regularly as long as the run goes on, whatever its launcher
+        return os.path.exists(stop_file)
+
     return Watch(
-        stop_requested=lambda: os.path.exists(stop_file),
+        stop_requested=stop_requested,
         submitted=lambda job_id: keep(job_id=job_id),
         started=lambda at: keep(started_at=at),
         say=lambda text: keep(waited=text),
     )
+
+
+def heartbeat(opened: Campaign, state: State) -> Callable[[], None]:
+    """Return what writes a line into the session's notes when the last one is HEARTBEAT_S old."""
+    last = [time.monotonic()]
+
+    def beat() -> None:
+        if time.monotonic() - last[0] >= HEARTBEAT_S:
+            last[0] = time.monotonic()
+            session.heartbeat(opened.where, progress.line(opened, state))
+
+    return beat
 
 
 def make_job(opened: Campaign, state: State) -> Job:

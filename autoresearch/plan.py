@@ -47,6 +47,7 @@ class Plan(NamedTuple):
     recipe_overrides: list[str] = []  # what keeps the recipe's output out of the checkout, same for every run
     recipe_timeout_s: float = 0.0  # the recipe's own limit, 0 when it has none
     must_save_by: str = ""  # the key that tells the recipe when to save and stop by itself
+    model: str = ""  # the model that the recipe trains
     gpus: int = 0
     nodes: int = 1
     ledger: str = ""  # "scratch" when the ledger lives there
