@@ -220,6 +220,7 @@ def make_job(opened: Campaign, state: State) -> Job:
             "SCRATCH": opened.where.scratch,
             "REPO": opened.where.repository,
             "MARK": state.mark,
+            "DISK_PATHS": f"{at.logs}\n{opened.where.repository}",
             **({"SLURM_HOLD": held} if (held := held_allocation(opened)) else {}),
         },
     )

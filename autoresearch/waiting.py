@@ -42,22 +42,6 @@ def ask_to_stop(opened: Campaign, state: State) -> None:
         if other.lock == state.lock:
             with open(attempts.stop_file(opened.where, other.id), "w", encoding="utf-8"):
                 pass
-            wake_supervisor(opened, other)
-
-
-def wake_supervisor(opened: Campaign, state: State) -> None:
-    """Tell a local run's supervisor at once, instead of at its next look: TERM to it alone."""
-    from autoresearch import processes, runfile
-
-    record = runfile.read(progress.directories(opened.where, state).logs)
-    if record is None or not record.supervisor or record.outcome is not None:
-        return
-    import signal
-
-    try:
-        processes.send(processes.parse_process(record.supervisor), signal.SIGTERM)
-    except ValueError:
-        return
 
 
 def until_over(opened: Campaign, state: State, timeout_s: float | None) -> None:
