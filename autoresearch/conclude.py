@@ -46,12 +46,13 @@ def finish(campaign: Campaign, state: State, outcome: Outcome) -> Row:
     if not state.measured:
         state = attempts.update(campaign.where, state._replace(measured=measure(campaign, state, outcome)))
     state = give_tree_back(campaign, state)
+    again = state.phase == "concluded"  # an earlier try got as far as the row, perhaps as far as its note
     with campaign.locked(LOCK_WAIT_S):
         if state.phase != "concluded":
             row, book = decide(campaign, state, outcome)
             state = attempts.update(campaign.where, state._replace(phase="concluded", row=list(row), book=book))
         written = _append(campaign, state.book, Row._make(state.row))
-    clean_up(campaign, state, written)
+    clean_up(campaign, state, written, again=again)
     return written
 
 
@@ -112,7 +113,10 @@ def measure(campaign: Campaign, state: State, outcome: Outcome) -> dict[str, obj
     signals = metrics.signals_of(where) if campaign.plan.guard else {}
     lines = state.lines_delta
     if lines is None and reading.value is not None:
-        lines = lines_delta(campaign, state)
+        from autoresearch import hypothesis
+
+        added, removed = hypothesis.lines(campaign.git, state.parent_commit, state.commit)
+        lines = added - removed
     return {
         "reading": list(reading),
         "memory": memory,
@@ -120,18 +124,6 @@ def measure(campaign: Campaign, state: State, outcome: Outcome) -> dict[str, obj
         "signals": signals,
         "lines": lines or 0,
     }
-
-
-def lines_delta(campaign: Campaign, state: State) -> int:
-    """Return the lines that an idea adds minus those it removes, against its parent; binary files count nothing."""
-    out = campaign.git.run("diff", "--numstat", "-z", "--no-renames", state.parent_commit, state.commit, "--")
-    delta = 0
-    for entry in out.split(b"\0"):
-        added, _, rest = entry.partition(b"\t")
-        removed = rest.partition(b"\t")[0]
-        if added.isdigit() and removed.isdigit():
-            delta += int(added) - int(removed)
-    return delta
 
 
 def make_row(campaign: Campaign, rows: list[Row], state: State, outcome: Outcome) -> Row:
@@ -210,17 +202,19 @@ def peak_memory(where: Where, outcome: Outcome) -> tuple[float | None, str]:
     return outcome.memory_gb, outcome.memory_source
 
 
-def clean_up(campaign: Campaign, state: State, row: Row) -> None:
+def clean_up(campaign: Campaign, state: State, row: Row, *, again: bool) -> None:
     """Do what follows the row: its git note, the session's notes, the socket links; then forget the attempt."""
-    from autoresearch import notes, session, sockets
+    from autoresearch import eviction, notes, session, sockets
 
     if state.book != campaign.where.smoke_ledger:
-        notes.append_once(campaign.git, row.commit, note_line(campaign, row))
+        write = notes.append_once if again else notes.append
+        write(campaign.git, row.commit, note_line(campaign, row))
     at = campaign.where.attempt(state.experiment, state.attempt, state.smoke)
     if state.links:
         sockets.remove(sockets.Links(state.links["RAY_TMPDIR"], state.links["TMPDIR"]), at.ray, at.tmp)
     session.checkpoint(campaign.where, f"{row.id}: {row.status}, {row.end_cause}", row.reason)
     attempts.remove(campaign.where, state)
+    eviction.tidy(campaign.pool())
 
 
 def give_tree_back(campaign: Campaign, state: State) -> State:

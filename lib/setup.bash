@@ -13,7 +13,6 @@ ensure_setup() {
 # ensure_extra NAME: the packages of an extra (demo, dev) come into the same .venv, once.
 ensure_extra() {
   local marker=${root}/.venv/.autoresearch-$1-ready
-  ensure_setup
   if [[ -e ${marker} && ! ${root}/pyproject.toml -nt ${marker} ]]; then return 0; fi
   set_up "$1"
   : >"${marker}"
@@ -51,7 +50,7 @@ install_into_venv() {
   if type -P uv >/dev/null; then
     uv pip install --quiet --python "${root}/.venv/bin/python" -- "${packages[@]}" >&2 || return 1
   else
-    run_pip "${python}" install --quiet --disable-pip-version-check -- "${packages[@]}" >&2 || return 1
+    run_pip "${python}" install --quiet --disable-pip-version-check --use-pep517 -- "${packages[@]}" >&2 || return 1
   fi
   # A plain .pth instead of an editable install: no build back end to download, nothing to import at each start.
   site=$("${root}/.venv/bin/python" -I -c 'import sysconfig; print(sysconfig.get_path("purelib"))') || return 1
