@@ -29,6 +29,7 @@ RUNNING = "running"
 _WHOLE = (PLANNED, APPROVED, EXTENDED, SUMMARIZED, CLEANED)
 _VERDICT = re.compile(r"([a-z0-9._-]+): (keep|discard|crash), ")
 _EVENT_LINE = re.compile(r"- \d{4}-\d\d-\d\d \d\d:\d\d:\d\d [+-]\d\d:\d\d \| ")
+WHOLE_EVERY_S = 60.0
 RECENT = 8  # events that session_state.md repeats
 KINDS = ("note", "decision", "blocker", "unblocked", "assumption", "skill")
 SKILL = os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), "skills", "autoresearch", "SKILL.md")
@@ -68,12 +69,22 @@ def _record(where: paths.Campaign, event: str, quoted: str) -> None:
 
                 session_summary.shorten(notes)
         finally:  # a timeline that cannot grow is no reason to leave the state stale
-            if event.startswith(_WHOLE):
+            if event.startswith(_WHOLE) or _is_due(notes, now, event):
                 from autoresearch import session_summary
 
                 session_summary.refresh(where, notes, subtask=_subtask(event), event_line=line)
             else:
                 _update_state(notes, now, event, line)
+
+
+def _is_due(notes: Notes, now: float, event: str) -> bool:
+    """Return whether the whole picture is to be written after a verdict or a heartbeat: not more than once a minute."""
+    if not (_VERDICT.match(event) or event.startswith(RUNNING)):
+        return False
+    try:
+        return now - os.stat(notes.handoff).st_mtime > WHOLE_EVERY_S
+    except OSError:
+        return True
 
 
 def entry(now: float, event: str, quoted: str) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import shlex
 
 from autoresearch import clock, paths, session, session_files, session_text, situation
 from autoresearch.errors import AutoresearchError
@@ -136,7 +137,7 @@ def handoff_parts(now: Situation, page: Page) -> dict[str, list[str]]:
     running = ", ".join(state.id for state in now.states) or "nothing"
     return {
         "Resume From Here": [
-            f"make resume CAMPAIGN={name} REPO={repository} checks these notes against git, the ledger and what runs",
+            f"make resume CAMPAIGN={name} REPO={shlex.quote(repository)} checks these notes against git and the ledger",
             f"objective: {now.objective or 'none given'}",
             f"stop rule: {now.opened.plan.stop or 'none given'}; {now.standing.line}",
             f"branch: {situation.branch(now) or 'none yet'}",

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 import time
+from typing import Any
 
 from autoresearch import paths, talk
 
@@ -41,6 +42,17 @@ def quoted(text: str, secrets: list[str], limit: int = LIMIT) -> str:
     """Return `text` cleaned and in double quotes: visibly somebody's words, never a statement of the notes."""
     line = clean(text, secrets, limit).replace('"', "'")
     return f'"{line}"' if line else ""
+
+
+def public(value: Any, secrets: list[str]) -> Any:
+    """Return data whose texts are one line each, without control characters and secrets, for a JSON answer."""
+    if isinstance(value, str):
+        return talk.masked(talk.one_line(talk.masked(value, secrets)), secrets)
+    if isinstance(value, (list, tuple)):
+        return [public(item, secrets) for item in value]
+    if isinstance(value, dict):
+        return {key: public(item, secrets) for key, item in value.items()}
+    return value
 
 
 def event(text: str, secrets: list[str]) -> str:

@@ -14,6 +14,7 @@ from autoresearch import (
     parents,
     paths,
     session_files,
+    session_text,
     talk,
 )
 from autoresearch.attempts import State
@@ -76,6 +77,7 @@ def data(opened: Campaign, row: Row | None, state: State | None) -> dict[str, An
         "lines_added": added,
         "lines_removed": removed,
         "changes": [{"path": talk.one_line(path), "added": a, "removed": r} for path, a, r in files[:PATHS]],
+        "overrides": state.overrides if state else _overrides(opened, commit),
         "command": state.command if state else row.command if row else "",
     }
     found |= _of_row(row) if row else _of_state(opened, state) if state else {}
@@ -88,7 +90,7 @@ def data(opened: Campaign, row: Row | None, state: State | None) -> dict[str, An
     }
     secrets = campaign.secret_values()
     tail = [talk.masked(line, secrets) for line in found["log_tail"]]  # its blanks say something: not joined
-    public: dict[str, Any] = _public(found, secrets)
+    public: dict[str, Any] = session_text.public(found, secrets)
     return {**public, "log_tail": tail}
 
 
@@ -97,17 +99,6 @@ def attempt_id(experiment: str, number: int, smoke: bool) -> str:
     from autoresearch import names
 
     return names.attempt_id(experiment, number, smoke)
-
-
-def _public(value: Any, secrets: list[str]) -> Any:
-    """Return data whose texts are one harmless line each, secrets masked."""
-    if isinstance(value, str):
-        return talk.masked(talk.one_line(value), secrets)
-    if isinstance(value, list):
-        return [_public(item, secrets) for item in value]
-    if isinstance(value, dict):
-        return {key: _public(item, secrets) for key, item in value.items()}
-    return value
 
 
 def _of_row(row: Row) -> dict[str, Any]:
@@ -195,6 +186,13 @@ def changes(opened: Campaign, parent: str, commit: str) -> tuple[list[tuple[str,
     return files, sum(file[1] for file in files), sum(file[2] for file in files)
 
 
+def _overrides(opened: Campaign, commit: str) -> list[str]:
+    try:
+        return parents.recorded_overrides(opened, commit) if commit else []
+    except AutoresearchError:
+        return []
+
+
 def _tail(log: str) -> list[str]:
     return metrics.tail_hint(metrics.Where(log, "", "", "", ""), TAIL, width=WIDTH).splitlines()[-TAIL:]
 
@@ -246,6 +244,8 @@ def lines(found: dict[str, Any]) -> list[str]:
     out += [f"  {item['path']} +{item['added']} -{item['removed']}" for item in found["changes"]]
     if found["files_changed"] > PATHS:
         out.append(f"  ... and {found['files_changed'] - PATHS} more")
+    if found["overrides"]:
+        out.append(f"overrides    {' '.join(found['overrides'])}")
     out.append(f"command      {found['command']}")
     out.append(f"status       {found['status']}: {found['reason']}")
     exit_code = f", exit code {found['exit_code']}" if found["exit_code"] is not None else ""

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from autoresearch import paths, session, session_files, session_summary, session_text
 from autoresearch.campaign import Campaign
 from autoresearch.errors import Usage
-from tests import campaigns
+from tests import session_campaigns as campaigns
 from tests.conftest import git, snapshot
 
 SECRET = "s3cr3t-of-the-user"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from autoresearch import campaign, ideas, knobs, talk
+from autoresearch import campaign, ideas, knobs, session_text, talk
 
 SHOWN = 12
 
@@ -13,7 +13,7 @@ SHOWN = 12
 def run() -> int:
     """Print the ideas, the best first; JSON=1 gives all of them."""
     opened = campaign.open_any()
-    found = ideas.find(opened)
+    found = session_text.public(ideas.find(opened), session_text.secrets_of(opened.where))
     if knobs.flag("JSON"):
         talk.out(json.dumps(found, indent=2, allow_nan=False))
         return 0

@@ -5,9 +5,21 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from autoresearch import campaign, durations, knobs, recovery, resuming, session, session_files, situation, talk
+from autoresearch import (
+    campaign,
+    durations,
+    knobs,
+    recovery,
+    resuming,
+    session,
+    session_files,
+    session_text,
+    situation,
+    talk,
+)
 
-MOST = 12  # lines of any one list
+MOST = 8  # lines of any one list
+LONGEST = 400  # characters of a line
 
 
 def run() -> int:
@@ -23,13 +35,13 @@ def run() -> int:
         except OSError as error:
             found.append(f"no notes can be written: {error}")
     recovery.start_detached(now.opened, now.states)
-    facts = resuming.data(now, notes, [talk.one_line(text, 300) for text in found])
+    facts = session_text.public(resuming.data(now, notes, found), session_text.secrets_of(where))
     session.checkpoint(where, "resumed", f"{len(found)} mismatches" if found else "notes and reality agree")
     if knobs.flag("JSON"):
         talk.out(json.dumps(facts, indent=2, allow_nan=False))
         return 0
     for line in lines(facts):
-        talk.out(talk.one_line(line, 400) if not line.startswith("  ") else "  " + talk.one_line(line, 300))
+        talk.out(line if len(line) <= LONGEST else line[: LONGEST - 1] + "…")
     return 0
 
 
