@@ -219,6 +219,11 @@ class Campaign(NamedTuple):
         return Attempt(home, logs, checkpoints, artifacts, ray, tmp, wandb)
 
 
+def demo_root(scratch: str) -> str:
+    """Return the directory of the demo's repositories; they are never the repository that a bare call means."""
+    return os.path.join(user_root(scratch), "demo")
+
+
 def reports(repository: str) -> str:
     """Return the directory of all campaigns' small records in a repository."""
     return os.path.join(repository, "reports", "auto_research")

@@ -183,7 +183,7 @@ def held_on_disk(campaign: Campaign, rows: list[Row]) -> list[tuple[str, str]]:
         size = directory_size(campaign.where.experiment(name))
         if size:
             sizes.append((size, name))
-    return [(name, f"{size / 2**30:.2f} GiB") for size, name in sorted(sizes, reverse=True)]
+    return [(name, talk.size(size)) for size, name in sorted(sizes, reverse=True)]
 
 
 def directory_size(path: str) -> int:

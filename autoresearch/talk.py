@@ -65,3 +65,8 @@ def pairs(items: list[tuple[str, str]]) -> str:
     """Return `name  value` lines with aligned values."""
     width = max((len(name) for name, _ in items), default=0)
     return "\n".join(f"{name:<{width}}  {value}" for name, value in items)
+
+
+def size(count: float) -> str:
+    """Return bytes as people read them: `1.5 MiB`, `12.3 GiB`."""
+    return f"{count / 2**30:.1f} GiB" if count >= 2**30 else f"{count / 2**20:.1f} MiB"

@@ -25,14 +25,14 @@ def run() -> int:
         talk.note("nothing to clean")
         return 0
     sizes = [(path, report.directory_size(path)) for path in targets]
-    talk.out(talk.table([[path, f"{size / 2**30:.3f}"] for path, size in sizes], ["goes", "GiB"]))
+    talk.out(talk.table([[path, talk.size(size)] for path, size in sizes], ["goes", "size"]))
     talk.out("stays: ledger, summary, session notes, git branches and notes, shared caches")
     if not (knobs.flag("YES") or talk.confirmed(f"Remove these {len(targets)} directories?")):
         raise Refused("clean-campaign", "no yes was given", "make clean-campaign YES=1")
     _remove(opened, targets, name)
-    freed = sum(size for _, size in sizes) / 2**30
-    session.checkpoint(opened.where, f"{session.CLEANED} {name or 'the campaign'}", f"{freed:.3f} GiB freed")
-    talk.note(f"{freed:.3f} GiB freed")
+    freed = talk.size(sum(size for _, size in sizes))
+    session.checkpoint(opened.where, f"{session.CLEANED} {name or 'the campaign'}", f"{freed} freed")
+    talk.note(f"{freed} freed")
     return 0
 
 

@@ -21,7 +21,7 @@ def run() -> int:
     scratch = paths.scratch_root("", knobs.text("SCRATCH"))[0]
     os.makedirs(scratch, mode=0o700, exist_ok=True)
     _check_room(scratch)
-    repository = os.path.join(paths.user_root(scratch), "demo", time.strftime("%Y%m%d_%H%M%S"))
+    repository = os.path.join(paths.demo_root(scratch), time.strftime("%Y%m%d_%H%M%S"))
     if os.path.exists(repository):
         raise Refused("demo", f"{repository} exists already", "call it again in a second")
     ignored = shutil.ignore_patterns("__pycache__", "logs", "results", "*.pyc")

@@ -22,7 +22,8 @@ def run() -> int:
     if old is None or _agreed(old) != _agreed(made):
         plan.save(where, made)
     campaign.remember(where)
-    _remember_repository(top)
+    if os.path.dirname(top) != os.path.realpath(paths.demo_root(made.scratch)):
+        _remember_repository(top)
     session.checkpoint(where, session.PLANNED, made.objective or made.command)
     show(where, made)
     talk.note(f"written to {where.plan}; nothing runs before your yes: make approve CAMPAIGN={name}")
