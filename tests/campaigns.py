@@ -1,131 +1,86 @@
-"""A campaign as it looks after its plan was approved and some rows were written, made without running anything."""
+"""What the tests of the flow share: an approved campaign in a real repository, rows, and states."""
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
+from typing import Any
 
-from autoresearch import attempts, campaign, clock, ledger, paths, plan, stop
+from autoresearch import attempts, campaign, clock, paths, plan, stop
 from autoresearch.attempts import State
 from autoresearch.campaign import Campaign
 from autoresearch.ledger import Row
+from autoresearch.plan import Plan
 from tests.conftest import git
 
 
-def plan_of(repo: Path, scratch: Path, **more: object) -> plan.Plan:
-    """A plan with a stop rule of five experiments."""
+def approved(repo: Path, scratch: Path, *, name: str = "c", rules: str = "", **fields: Any) -> Campaign:
+    """Return an open campaign whose plan is approved. `fields`: fields of the plan."""
     scratch.mkdir(exist_ok=True)
-    rule = str(more.pop("stop", "5 experiments, 1h each"))
-    rules = stop.resolve(stop.parse(rule, now=clock.now()), metric="val_accuracy", direction="max")
-    fields: dict[str, object] = {
-        "campaign": "camp",
+    where = paths.Campaign(str(repo), str(scratch), name)
+    given: dict[str, Any] = {
+        "campaign": name,
         "repository": str(repo),
-        "objective": "raise val_accuracy of the toy",
         "base": git(repo, "rev-parse", "HEAD"),
-        "prefix": "autoresearch/camp",
+        "prefix": f"ar/{name}",
         "command": "python3 train.py {overrides}",
         "metric": "val_accuracy",
         "direction": "max",
-        "stop": rule,
-        "rules": rules.to_json(),
+        "stop": rules,
+        "rules": stop.parse(rules, now=clock.now()).to_json(),
         "scratch": str(scratch),
-        "created_at": clock.stamp(clock.now()),
     }
-    return plan.Plan(**{**fields, **more})  # type: ignore[arg-type]
-
-
-def make(repo: Path, scratch: Path, *, approved: bool = True, **more: object) -> Campaign:
-    """An approved campaign named `camp`; AR_REPO is for the caller to set."""
-    made = plan_of(repo, scratch, **more)
-    where = paths.Campaign(str(repo), str(scratch), "camp")
+    made = Plan(**{**given, **fields})
     data = plan.save(where, made)
-    (repo / ".git" / "info" / "exclude").write_text("\n".join(paths.EXCLUDED) + "\n")
-    if not approved:
-        return Campaign(where, plan.Approval("", "", "", made, []))
-    approval = plan.approve(where, made, data, "tester")
+    os.makedirs(where.state, mode=0o700, exist_ok=True)
     campaign.make_root(where)
-    campaign.remember(where)
-    return Campaign(where, approval)
+    return Campaign(where, plan.approve(where, made, data, "tests"))
 
 
-def commit(opened: Campaign, experiment: str, parent: str = "", files: dict[str, str] | None = None) -> str:
-    """A hypothesis commit with its branch, made by plumbing so that the checkout stays as it is."""
-    repo = Path(opened.where.repository)
-    parent = parent or opened.plan.base
-    tree = git(repo, "rev-parse", f"{parent}^{{tree}}")
-    for path, text in (files or {}).items():
-        blob = _run(repo, ["hash-object", "-w", "--stdin"], text)
-        listing = git(repo, "ls-tree", tree).splitlines()
-        kept = [line for line in listing if line.split("\t")[1] != path]
-        tree = _run(repo, ["mktree"], "\n".join([*kept, f"100644 blob {blob}\t{path}"]) + "\n")
-    made = git(repo, "commit-tree", tree, "-p", parent, "-m", f"area: {experiment}")
-    git(repo, "update-ref", f"refs/heads/{opened.branch(experiment)}", made)
-    return made
-
-
-def _run(repo: Path, args: list[str], text: str) -> str:
-    import subprocess
-
-    done = subprocess.run(["git", "-C", str(repo), *args], input=text, text=True, capture_output=True, check=True)
-    return done.stdout.strip()
-
-
-def row(opened: Campaign, experiment: str, value: float | None, status: str = "keep", **more: str) -> Row:
-    """Append a row for an experiment (its commit is made when it has none) with a log on scratch."""
-    attempt = int(more.pop("attempt", "1"))
-    at = opened.where.attempt(experiment, attempt)
-    at.make()
-    Path(at.log).write_text(more.pop("log", f"step 1\nval_accuracy: {value}\n"))
-    sha = more.pop("commit", "") or commit(opened, experiment)
+def row(experiment: str, value: float | None, status: str = "keep", **more: Any) -> Row:
+    """Return a row as a run leaves it; `value` None is a crash."""
+    number = str(more.pop("attempt", 1))
     fields = {
-        "branch": opened.branch(experiment),
-        "parent_commit": opened.plan.base,
-        "commit": sha,
+        "commit": f"{experiment:0<40}"[:40],
+        "parent_commit": "p" * 40,
         "metric_name": "val_accuracy",
         "metric_value": "0.000000" if value is None else repr(value),
-        "memory_gb": "0.0" if value is None else "1.5",
-        "elapsed_min": "0.50",
+        "metric_source": "" if value is None else "console run.log:1",
+        "status": "crash" if value is None else status,
+        "end_cause": "exit 1" if value is None else "ok",
+        "elapsed_min": "1.50",
         "launcher": "local",
-        "job_id": "none",
-        "command": "python3 train.py",
-        "log_path": at.log,
-        "status": status,
+        "memory_gb": "0.0" if value is None else "1.5",
         "description": f"area: {experiment}",
-        "experiment": experiment,
-        "attempt": str(attempt),
-        "end_cause": "ok" if value is not None else "exit 1",
-        "started_at": clock.stamp(clock.now() - 30),
-        "finished_at": clock.stamp(clock.now()),
-        "metric_source": "" if value is None else "console run.log:2",
-        "artifacts_path": at.artifacts,
-        "checkpoint_path": at.checkpoints,
-        "verdict_by": "rule",
-        "reason": f"because of {experiment}",
+        "branch": f"ar/c/{experiment}",
+        "index": "1",
     }
-    return ledger.append(opened.ledger_path, Row(**{**fields, **more}))
+    return Row(experiment=experiment, attempt=number, **{**fields, **more})
 
 
-def state(opened: Campaign, experiment: str, **more: object) -> State:
-    """Reserve an attempt that nobody looks after, as a kill -9 leaves it."""
-    fields: dict[str, object] = {
-        "experiment": experiment,
-        "attempt": 1,
+def state(experiment: str = "y", attempt: int = 1, **more: Any) -> State:
+    """Return the state of an attempt."""
+    fields: dict[str, Any] = {
         "smoke": False,
-        "phase": "launched",
-        "branch": opened.branch(experiment),
-        "commit": opened.plan.base,
-        "parent_commit": opened.plan.base,
-        "parent": "",
+        "phase": "reserved",
+        "branch": f"ar/c/{experiment}",
+        "commit": f"{experiment:0<40}"[:40],
+        "parent_commit": "p" * 40,
+        "parent": "baseline",
         "description": f"area: {experiment}",
         "argv": ["true"],
         "tree": "",
         "overrides": [],
         "lines_delta": None,
-        "cap_s": 60.0,
-        "reserved_at": clock.now(),
+        "cap_s": None,
+        "reserved_at": float(attempt),
         "client": "",
         "lock": f"{experiment}.lock",
     }
-    made = State(**{**fields, **more})  # type: ignore[arg-type]
-    Path(opened.where.state).mkdir(parents=True, exist_ok=True)
-    attempts.create(opened.where, made)
-    return made
+    return State(experiment=experiment, attempt=attempt, **{**fields, **more})
+
+
+def under_way(opened: Campaign, one: State) -> State:
+    """Record an attempt as under way."""
+    attempts.create(opened.where, one)
+    return one
