@@ -120,7 +120,7 @@ def read(spec: Spec, where: Where, *, whole: bool | None = None) -> Reading:
     """
     from autoresearch.metrics import aggregate
 
-    found = locate(spec, where, _whole(spec, where, whole))
+    found = locate(spec, where, _whole(spec, where, whole), steps=spec.at.startswith("step"))
     return aggregate.reading(name_of(spec.metric), found, spec.at, spec.direction)
 
 
@@ -148,15 +148,15 @@ def series(spec: Spec, where: Where) -> list[Point]:
     return list(map(Point, steps, found.values))
 
 
-def locate(spec: Spec, where: Where, whole: bool) -> Found:
+def locate(spec: Spec, where: Where, whole: bool, *, steps: bool = True) -> Found:
     """What the source of a spec holds; the modules are imported here, each only when it is asked for."""
     source, rest = split(spec.metric)
     if not source:
         from autoresearch.metrics import lookup
 
-        return lookup.find(spec.metric, where, spec.options, whole=whole)
+        return lookup.find(spec.metric, where, spec.options, whole=whole, steps=steps)
     if source == "log":
-        return _log(rest, spec, where, whole)
+        return _log(rest, spec, where, whole, steps)
     if source in ("jsonl", "json", "csv"):
         from autoresearch.metrics import rows
 
@@ -182,11 +182,11 @@ def locate(spec: Spec, where: Where, whole: bool) -> Found:
     return command.find(rest, where)
 
 
-def _log(rest: str, spec: Spec, where: Where, whole: bool) -> Found:
+def _log(rest: str, spec: Spec, where: Where, whole: bool, steps: bool) -> Found:
     from autoresearch.metrics import lookup
 
     if not rest.startswith("/"):
-        return lookup.console(rest, where, spec.options, whole=whole)
+        return lookup.console(rest, where, spec.options, whole=whole, steps=steps)
     from autoresearch.metrics import aggregate, files, pattern
 
     if not files.fresh(where.log, where.started_at):

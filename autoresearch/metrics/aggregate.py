@@ -20,7 +20,7 @@ class Found(NamedTuple):
     source: str
     values: Sequence[float] = ()
     steps: Sequence[int | None] = ()  # parallel to values, or empty; NO_STEP is None in an array
-    locate: Callable[[int], tuple[int, str]] | None = None  # index -> (byte in `path`, the value as printed)
+    locate: Callable[[int], tuple[int, str, int | None]] | None = None  # index -> (byte in `path`, as printed, step)
     path: str = ""
     faults: tuple[tuple[int, str], ...] = ()  # (values before it, why a value there cannot be taken)
     trouble: str = ""  # why there is no value at all
@@ -72,7 +72,7 @@ def reading(name: str, found: Found, at: str, wanted: str) -> Reading:
     if not count:
         return empty._replace(reason=merge_trouble(name, found))
     if not math.isfinite(values[-1]):
-        return empty._replace(reason=_diverged(found, count - 1), step=_step(found, count - 1))
+        return empty._replace(reason=_diverged(found, count - 1), step=step_at(found, count - 1))
     best = direction.best_index(values, wanted) if found.complete else None
     chosen = _choose(found, how, wanted)
     if isinstance(chosen, str):
@@ -82,7 +82,7 @@ def reading(name: str, found: Found, at: str, wanted: str) -> Reading:
         name,
         value,
         text,
-        step=_step(found, index),
+        step=step_at(found, index),
         best=None if best is None else _exact(found, best)[0],
         n_values=count if found.complete else 0,
         source=found.source + _place(found, index),
@@ -94,7 +94,7 @@ def _choose(found: Found, how: At, wanted: str) -> tuple[int, float, str] | str:
     if how.kind in ("mean", "median"):
         return _window(found, how)
     if how.kind == "step":
-        index = next((i for i in range(count - 1, -1, -1) if _step(found, i) == how.n), None)
+        index = next((i for i in range(count - 1, -1, -1) if step_at(found, i) == how.n), None)
         if index is None:
             return f"no value at step {how.n}: {_range(found)}"
         if not math.isfinite(values[index]):
@@ -138,8 +138,12 @@ def _printed(found: Found, index: int) -> tuple[int, float, str]:
     return index, value, text
 
 
-def _step(found: Found, index: int) -> int | None:
-    step = found.steps[index] if found.steps else None
+def step_at(found: Found, index: int) -> int | None:
+    """The step of one value (a negative index counts from the end); None where the source has none."""
+    if index < 0:
+        index += len(found.values)
+    locate = found.locate
+    step = found.steps[index] if found.steps else locate(index)[2] if locate is not None else None
     return None if step == NO_STEP else step
 
 
@@ -149,7 +153,7 @@ def _range(found: Found) -> str:
 
 
 def _diverged(found: Found, index: int) -> str:
-    value, step = found.values[index], _step(found, index)
+    value, step = found.values[index], step_at(found, index)
     word = "nan" if math.isnan(value) else "inf" if value > 0 else "-inf"
     return f"diverged: {word}" + (f" at step {step}" if step is not None else f" in {found.source}")
 

@@ -17,6 +17,7 @@ PIECE = 1 << 20
 FIRST = 1 << 16
 BEFORE = 512  # bytes of context that a hit has in front of it, where the file has them
 AFTER = 2048  # and behind it
+NEAR = 4096
 COUNTED = 64 << 20  # up to here a place is named by its line, beyond by its byte
 _T = TypeVar("_T")
 
@@ -88,7 +89,11 @@ def last_hit(log: Log, needle: bytes, judge: Judge[_T], low: int = 0, high: int 
 
 def _hits(data: bytes, needle: bytes, first: int, end: int) -> Iterator[int]:
     if data.count(needle, first, end) > 200 and needle[:1].isalnum():
-        word = re.compile(rb"(?<![\w./@\\-])" + re.escape(needle) + rb"(?![\w./@-])")
+        # One of them is judged all the same: the message names the longer word.
+        yield data.rfind(needle, first, min(end + len(needle) - 1, len(data)))
+        name = re.escape(needle)
+        # The look behind stands after the literal: in front of it, it would cost the fast search for the literal.
+        word = re.compile(name + rb"(?<![\w./@\\-]" + name + rb")(?![\w./@-])")
         stop = min(end + len(needle), len(data))
         yield from reversed([match.start() for match in word.finditer(data, first, stop) if match.start() < end])
         return
@@ -118,13 +123,24 @@ def rfind(log: Log, needle: bytes, low: int = 0, high: int | None = None) -> int
 
 def line_start(data: bytes, index: int) -> int:
     """Where the line (ended by `\\n`, `\\r` or both) around `index` begins in `data`."""
-    return max(data.rfind(b"\n", 0, index), data.rfind(b"\r", 0, index)) + 1
+    # Near first: a log without carriage returns must not be searched for one as a whole, for every hit.
+    near = max(0, index - NEAR)
+    for low in (near, 0) if near else (0,):
+        found = data.rfind(b"\n", low, index)
+        found = max(found, data.rfind(b"\r", max(found, low), index))
+        if found >= 0:
+            return found + 1
+    return 0
 
 
 def line_end(data: bytes, index: int) -> int:
     """Where the line around `index` ends in `data`, without its end mark."""
-    ends = [end for end in (data.find(b"\n", index), data.find(b"\r", index)) if end >= 0]
-    return min(ends, default=len(data))
+    for high in (index + NEAR, len(data)):
+        found = data.find(b"\n", index, high)
+        earlier = data.find(b"\r", index, found if found >= 0 else high)
+        if earlier >= 0 or found >= 0:
+            return earlier if earlier >= 0 else found
+    return len(data)
 
 
 def place(path: str, offset: int) -> str:

@@ -62,7 +62,7 @@ def find(rest: str, where: Where, *, limit_s: float = LIMIT_S, env: dict[str, st
         why = f": {said[-1][:200]}" if said else ""
         return Found(source, trouble=f"{argv[0]} ended with {code}{why}")
     try:
-        return Found(source, [numbers.strict(text)], [None], lambda _: (0, text))
+        return Found(source, [numbers.strict(text)], [None], lambda _: (0, text, None))
     except ValueError:
         shown = text[:60] + ("..." if len(text) > 60 else "")
         return Found(source, trouble=f"{argv[0]} must print one number and nothing else; it printed {shown!r}")

@@ -19,7 +19,7 @@ ANSI = rb"\x1b(?:\[[0-?]{0,24}[ -/]{0,4}[@-~]|\][^\x07\x1b\r\n]{0,500}(?:\x07|\x
 _GAP = rb"(?>(?:[ \t]|\xc2\xa0|" + ANSI + rb"){0,80})"
 _SEP = rb":=|==|=>|->|[:=|]|\xe2\x94[\x82\x83\x86]|\xe2\x95\x91|\xe2\x86\x92|\.{2,80}"
 _OPEN = rb"(?:[\[({\"'`]|(?:(?:torch|np|numpy|jnp|tf)\.)?(?:tensor|[aA]rray|Tensor|float[0-9_]{0,3}|bfloat16)\()"
-_BEHIND = re.compile(
+BEHIND = re.compile(
     rb"(?P<quote>(?:\\?[\"'`]|\xe2\x80\x9d)?)(?P<gap>"
     + _GAP
     + rb")(?P<sep>(?:"
@@ -27,9 +27,10 @@ _BEHIND = re.compile(
     + rb")?)(?P<gap2>"
     + _GAP
     + rb")"
-    rb"(?P<open>" + _OPEN + rb"{0,4})" + _GAP + rb"(?:(?P<value>" + numbers.NUMBER.encode() + rb"|"
-    rb"" + numbers.NONFINITE.encode() + rb"))"
+    rb"(?P<open>" + _OPEN + rb"{0,4})" + _GAP + rb"(?P<value>" + numbers.EITHER.encode() + rb")"
 )
+_ENDS = (b"\n", b"\r")
+DENSE = 6  # occurrences in 16 KiB from which learning its lines pays
 _ANSI = re.compile(ANSI)
 ANSI_TEXT = re.compile(ANSI.decode("ascii"))
 _WORD_BEFORE = re.compile(r"(?:^|[\s(\[{|│┃,;:])([^\W\d_][\w./-]*) $")
@@ -43,12 +44,21 @@ _PLAIN_WORDS = frozenset(
         "current final finally reached achieved gives gave yields reports",
     )
 )
-_STEP = re.compile(
+# Words that make another metric even of a name that says much by itself.
+_QUALIFIERS = frozenset(
+    re.findall(
+        r"\S+",
+        "best min max avg average mean median std total sum running smoothed smooth ema raw target goal expected "
+        "baseline previous prev old initial lowest highest top delta train training val valid validation test eval "
+        "evaluation dev teacher student reference policy value per-token",
+    )
+)
+STEP = re.compile(
     rb"(?i)(?<![\w/.-])(?:(?:global|total|train|training)[_ ])?(?:steps?|iterations?|iter|epoch)"
     rb"[\"']?[ \t]{0,8}[:=#]?[ \t]{0,8}"
     rb"([0-9]{1,15})(?![0-9.]*[eE.%][0-9])"
 )
-_EPOCH = re.compile(rb"(?i)epoch")
+EPOCH = re.compile(rb"(?i)epoch")
 
 
 class Hit(NamedTuple):
@@ -67,13 +77,19 @@ class Judge:
     def __init__(self, name: str, options: tuple[str, ...]) -> None:
         self.name, self.needle, self.options = name, name.encode("utf-8", "surrogateescape"), options
         self.others: dict[str, None] = {}
+        self.steps = True  # whether steps are wanted
+        # What in front of the name says by itself that it begins here; a digit only where no word may be before it.
+        digits = b"" if self.name.isalnum() else b"0123456789"
+        self.clear = {bytes((byte, 32)) for byte in digits + b",;|"}
+        self.seen = False  # whether the name occurs at all
 
     def __call__(self, data: bytes, hit: int, base: int) -> Hit | None:
         """A `Hit`, or None when this occurrence says nothing about the metric."""
+        self.seen = True
         end = hit + len(self.needle)
-        if not self._starts_here(data, hit):
+        if not (data[hit - 2 : hit] in self.clear or self._starts_here(data, hit)):
             return None
-        match = _BEHIND.match(data, end)
+        match = BEHIND.match(data, end)
         if match is None:
             self._note_longer(data, hit, end)
             return None
@@ -82,12 +98,15 @@ class Judge:
         if loose and not (match.group("gap") or match.group("gap2")) and not match.group("open"):
             return None
         text = match.group("value").decode("ascii")
+        step = step_near(data, hit, end) if self.steps else None
+        if data[match.end() : match.end() + 1] in _ENDS and not self.options:
+            return Hit(numbers.strict(text), text, "", base + hit, step)
         after = visible(data[match.end() : match.end() + 200])[:48]
         if loose and after.lstrip(" \"'")[:1] in (":", "=") and after.strip():
             return None  # `acc 5: 0.8`: the number belongs to a longer name
         parsed = numbers.follow(text, after, self.options)
         fault = parsed.fault or _several(match.group("open"), separator, after)
-        return Hit(None if fault else parsed.value, parsed.text, fault, base + hit, step_near(data, hit, end))
+        return Hit(None if fault else parsed.value, parsed.text, fault, base + hit, step)
 
     def _starts_here(self, data: bytes, hit: int) -> bool:
         low = max(backwards.line_start(data[max(0, hit - 300) : hit], 300), 0) + max(0, hit - 300)
@@ -104,10 +123,17 @@ class Judge:
                 self._note(before.split()[-1] + self.name)
             return not glued
         word = _WORD_BEFORE.search(before)
-        if word is None or word.group(1).lower() in _PLAIN_WORDS or _COUNTED.fullmatch(word.group(1)):
+        if word is None or not self._qualifies(word.group(1)):
             return True
         self._note(f"{word.group(1)} {self.name}")
         return False
+
+    def _qualifies(self, word: str) -> bool:
+        """Whether a word in front makes the name another one: any does for `loss`, a few do for `val_bpb`."""
+        low = word.lower()
+        if len(word) > 40 or low in _PLAIN_WORDS or _COUNTED.fullmatch(word):
+            return False
+        return low in _QUALIFIERS or self.name.isalnum()
 
     def _note_longer(self, data: bytes, hit: int, end: int) -> None:
         rest = re.match(rb"[\w./@-]{1,40}", data[end : end + 40])
@@ -129,7 +155,8 @@ def visible(data: bytes) -> str:
     )
 
 
-_NEXT_CELL = re.compile(rf"\s*[|│┃┆║]\s*({numbers.NUMBER})\s*[|│┃┆║]", re.ASCII)
+_NEXT_CELL = re.compile(rf"\s*[|│┃┆║]\s*({numbers.NUMBER})\s*(?:[|│┃┆║]|$)", re.ASCII)
+_ARROW = re.compile(rf"\s*(?:->|=>|→)\s*{numbers.NUMBER}", re.ASCII)
 _NEXT_ITEM = re.compile(rf"\s*[,;\s]\s*{numbers.NUMBER}", re.ASCII)
 
 
@@ -138,6 +165,8 @@ def _several(opened: bytes, separator: bytes, after: str) -> str:
         return "several numbers: its table row has more than one value; use log:/REGEX/ to choose"
     if opened.strip(b"\"'`") and _NEXT_ITEM.match(after):
         return "several numbers: a list or an array, not one number; use log:/REGEX/ to choose"
+    if _ARROW.match(after):
+        return "several numbers: a change from one value to another; use log:/REGEX/ to choose"
     return ""
 
 
@@ -147,15 +176,15 @@ def step_near(data: bytes, hit: int, end: int) -> int | None:
     low += backwards.line_start(data[low:hit], hit - low)
     high = min(backwards.line_end(data, end), end + 400)
     epoch = None
-    matches = [*reversed(list(_STEP.finditer(data, low, hit))), *_STEP.finditer(data, end, high)]
+    matches = [*reversed(list(STEP.finditer(data, low, hit))), *STEP.finditer(data, end, high)]
     for match in matches:
-        if not _EPOCH.match(match.group()):
+        if not EPOCH.match(match.group()):
             return int(match.group(1))
         epoch = int(match.group(1)) if epoch is None else epoch
     return epoch
 
 
-def find(name: str, path: str, options: tuple[str, ...] = (), *, whole: bool = True) -> Found:
+def find(name: str, path: str, options: tuple[str, ...] = (), *, whole: bool = True, steps: bool = True) -> Found:
     """The values of the metric `name` in the console log `path`.
 
     Args:
@@ -163,21 +192,27 @@ def find(name: str, path: str, options: tuple[str, ...] = (), *, whole: bool = T
         path: the log.
         options: declared readings, see `numbers.check_options`.
         whole: read the whole file (all values, `best`); else only the last value is looked for, from the end.
+        steps: False when nobody will ask for more than the step of a single value.
     """
     source = f"console {os.path.basename(path)}"
     judge = Judge(name, options)
     try:
         with backwards.Log(path) as log:
-            found = _all(log, judge, source) if whole else _last(log, judge, source)
+            found = _all(log, judge, source, steps) if whole else _last(log, judge, source)
             if found.values or found.faults:
                 return found
+            if not judge.seen:
+                return _nothing(judge, path, source)
             from autoresearch.metrics import tables
 
             found = tables.find(log, judge, source)
     except OSError as error:
         return Found(source, trouble=f"cannot read {path}: {error.strerror}")
-    if found.values or found.faults:
-        return found
+    return found if found.values or found.faults else _nothing(judge, path, source)
+
+
+def _nothing(judge: Judge, path: str, source: str) -> Found:
+    name = judge.name
     others = ", ".join(f'"{other}"' for other in judge.others)
     hint = f"; there is {others}" if others else ""
     empty = " (the log is empty)" if not os.path.getsize(path) else ""
@@ -190,14 +225,15 @@ def _last(log: backwards.Log, judge: Judge, source: str) -> Found:
         return Found(source)
     if hit.value is None:
         return Found(source, faults=((0, hit.fault),), complete=False)
-    place = (hit.at, hit.text)
+    place = (hit.at, hit.text, hit.step)
     return Found(source, [hit.value], [hit.step], lambda _: place, log.path, complete=False)
 
 
 class Gather:
     """Columns of values and steps; where a value stands is found again by looking at its piece of the file."""
 
-    def __init__(self) -> None:
+    def __init__(self, wants_steps: bool = True) -> None:
+        self.wants_steps, self.has_steps = wants_steps, True
         self.values, self.steps = array("d"), array("q")
         self.faults: list[tuple[int, str]] = []
         self.spans: list[tuple[int, int, int]] = []  # (values before this piece, its first and end offset)
@@ -213,10 +249,10 @@ class Gather:
         self.steps.append(NO_STEP if hit.step is None else hit.step)
 
 
-def _all(log: backwards.Log, judge: Judge, source: str) -> Found:
+def _all(log: backwards.Log, judge: Judge, source: str, wants_steps: bool) -> Found:
     from autoresearch.metrics import template
 
-    gather, shape = Gather(), None
+    gather, shape = Gather(wants_steps), None
     needle = judge.needle
     for data, base, first, end in backwards.pieces(log, 0, log.size):
         stop = min(end + len(needle) - 1, len(data))
@@ -224,19 +260,23 @@ def _all(log: backwards.Log, judge: Judge, source: str) -> Found:
         if hit < 0:
             continue
         gather.spans.append((len(gather.values), base + first, base + end))
-        if not judge.options and data.count(needle, first, stop) > 40:
+        if not judge.options and data.count(needle, hit, hit + (1 << 14)) > DENSE:
             shape = shape or template.learn(data, needle, hit)
             if shape is not None and template.take(shape, data, first, stop, gather):
                 continue
             shape = None
+        judge.steps = wants_steps
+        gather.has_steps = gather.has_steps and wants_steps
         for judged in _judged(judge, data, base, first, stop):
             gather.add(judged)
+        judge.steps = True
 
-    def locate(index: int) -> tuple[int, str]:
+    def locate(index: int) -> tuple[int, str, int | None]:
         return _relocate(judge, log.path, gather.spans, index)
 
     faults = tuple(gather.faults)
-    return Found(source, gather.values, gather.steps, locate, log.path, faults=faults)
+    found_steps = gather.steps if gather.has_steps else ()
+    return Found(source, gather.values, found_steps, locate, log.path, faults=faults)
 
 
 def _judged(judge: Judge, data: bytes, base: int, first: int, stop: int) -> Iterator[Hit]:
@@ -248,7 +288,7 @@ def _judged(judge: Judge, data: bytes, base: int, first: int, stop: int) -> Iter
         hit = data.find(judge.needle, hit + len(judge.needle), stop)
 
 
-def _relocate(judge: Judge, path: str, spans: list[tuple[int, int, int]], index: int) -> tuple[int, str]:
+def _relocate(judge: Judge, path: str, spans: list[tuple[int, int, int]], index: int) -> tuple[int, str, int | None]:
     before, first, end = next(span for span in reversed(spans) if span[0] <= index)
     base = max(first - backwards.BEFORE, 0)
     with backwards.Log(path) as log:
@@ -257,5 +297,5 @@ def _relocate(judge: Judge, path: str, spans: list[tuple[int, int, int]], index:
     hits = (hit for hit in _judged(judge, data, base, first - base, stop) if hit.value is not None)
     for place, hit in enumerate(hits, before):
         if place == index:
-            return hit.at, hit.text
-    return first, ""  # the file has changed since
+            return hit.at, hit.text, hit.step
+    return first, "", None  # the file has changed since

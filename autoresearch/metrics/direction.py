@@ -97,7 +97,10 @@ def better(value: float, than: float, direction: str) -> bool:
 
 def best_index(values: Sequence[float], direction: str) -> int | None:
     """Where the best finite value is, the later of equals (as NeMo-RL breaks ties); None without a finite one."""
-    sign = 1.0 if check(direction) == "max" else -1.0
+    pick, sign = (max, 1.0) if check(direction) == "max" else (min, -1.0)
+    if values and math.isfinite(sum(values)):  # nothing here is nan: the search can be left to C
+        best = pick(values)
+        return len(values) - 1 - values[::-1].index(best)
     chosen, top = None, -math.inf
     for index, value in enumerate(values):
         if math.isfinite(value) and value * sign >= top:

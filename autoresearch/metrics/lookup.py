@@ -12,7 +12,7 @@ import os
 import re
 
 from autoresearch.metrics import Where
-from autoresearch.metrics.aggregate import NO_STEP, Found
+from autoresearch.metrics.aggregate import Found, step_at
 
 
 def tags_of(name: str) -> list[str]:
@@ -35,10 +35,10 @@ def tags_of(name: str) -> list[str]:
     return list(dict.fromkeys(tags))
 
 
-def find(name: str, where: Where, options: tuple[str, ...] = (), *, whole: bool = True) -> Found:
+def find(name: str, where: Where, options: tuple[str, ...] = (), *, whole: bool = True, steps: bool = True) -> Found:
     """The values of a metric by name, from the most trusted source that has its latest value."""
     found = [part for part in (_board(name, where), _checkpoints(name, where)) if part is not None]
-    text = console(name, where, options, whole=whole)
+    text = console(name, where, options, whole=whole, steps=steps)
     found.append(text)
     held = [part for part in found if part.values or part.faults]
     if not held:
@@ -59,8 +59,8 @@ def _agree(chosen: Found, text: Found) -> Found:
 
 
 def _last_step(found: Found) -> int:
-    step = found.steps[-1] if found.steps else None
-    return -1 if step is None or step == NO_STEP else step
+    step = step_at(found, -1) if found.values else None
+    return -1 if step is None else step
 
 
 def _board(name: str, where: Where) -> Found | None:
@@ -89,7 +89,7 @@ def _checkpoints(name: str, where: Where) -> Found | None:
     return found if found.values or found.faults else None
 
 
-def console(name: str, where: Where, options: tuple[str, ...] = (), *, whole: bool = True) -> Found:
+def console(name: str, where: Where, options: tuple[str, ...] = (), *, whole: bool = True, steps: bool = True) -> Found:
     """The values of a metric in the run's log: in NeMo-RL's blocks when the name is one of theirs, else by name."""
     from autoresearch.metrics import console as anybody
     from autoresearch.metrics import files, nemo_console
@@ -102,7 +102,7 @@ def console(name: str, where: Where, options: tuple[str, ...] = (), *, whole: bo
     blocks = nemo_console.find(name, where.log, whole=whole)
     if blocks is not None and (blocks.values or blocks.faults or blocks.trouble.startswith("several")):
         return blocks
-    found = anybody.find(name, where.log, options, whole=whole)
+    found = anybody.find(name, where.log, options, whole=whole, steps=steps)
     if blocks is not None and not found.values and not found.faults:
         return blocks
     return found

@@ -23,7 +23,7 @@ CONTROLLER = b"step_metrics={"
 _HEADER = re.compile(r"📊 Validation Results(?: for `([^`]+)` set)?:\s*")
 _STARTING = re.compile(r"▶ Starting validation at step (\d{1,15})(?: for `([^`]+)` set)?\.{2,3}\s*", re.ASCII)
 _PREFIXED = re.compile(r"\(\w[^()]* pid=\d+[^)]*\)")
-_BULLET = re.compile(rf"\s{{2,6}}• ([^:]{{1,80}}):\s+({numbers.NUMBER}|{numbers.NONFINITE})(.*)", re.ASCII)
+_BULLET = re.compile(rf"\s{{2,6}}• ([^:]{{1,80}}):\s+({numbers.EITHER})(.*)", re.ASCII)
 _STEP_HEADER = re.compile(rb"={20,30} Step (\d{1,15})/\d{1,15} ={20,30}")
 _NUMBERED = re.compile(rb"train step (\d{1,15})/")
 _LABEL = re.compile(r"[A-Z ]")  # what a console label has and a metric's name has not
@@ -116,7 +116,7 @@ def _newest(blocks: Iterator[Block], metric: str) -> list[Block]:
 def _found(blocks: Iterator[Block], metric: str, log: backwards.Log, source: str, *, complete: bool) -> Found:
     values: list[float] = []
     steps: list[int | None] = []
-    places: list[tuple[int, str]] = []
+    places: list[tuple[int, str, int | None]] = []
     faults: list[tuple[int, str]] = []
     groups: dict[str, None] = {}
     for block in blocks:
@@ -130,7 +130,7 @@ def _found(blocks: Iterator[Block], metric: str, log: backwards.Log, source: str
             continue
         values.append(value)
         steps.append(block.step)
-        places.append((block.at, text))
+        places.append((block.at, text, block.step))
     if len(groups) > 1:
         names = ", ".join(f"val:validation-{group}_{metric}" for group in groups)
         return Found(source, trouble=f"several validation sets print {metric}: choose one of {names}")
@@ -271,9 +271,7 @@ def _training(log: backwards.Log, metric: str) -> Iterator[Block]:
 
 
 def _controller(log: backwards.Log, metric: str) -> Iterator[Block]:
-    pattern = re.compile(
-        rf"['\"]{re.escape(metric)}['\"]: (?:(?:np|numpy)\.\w+\()?({numbers.NUMBER}|{numbers.NONFINITE})".encode()
-    )
+    pattern = re.compile(rf"['\"]{re.escape(metric)}['\"]: (?:(?:np|numpy)\.\w+\()?({numbers.EITHER})".encode())
     offset = 0
     while (at := backwards.find(log, CONTROLLER, offset)) >= 0:
         data = log.read(at, at + BLOCK)

@@ -16,6 +16,7 @@ NUMBER = r"[+-]?(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+)(?:[eE][+-]?[0-9]+)?"
 # nan and inf as C, Python, Java, JavaScript and the old Microsoft runtime print them.
 NONFINITE = r"[+-]?(?:[0-9]\.\#[A-Za-z]+[0-9]*|(?i:nan)(?:\([A-Za-z0-9]{0,12}\))?|(?i:inf(?:inity)?))(?![0-9A-Za-z_])"
 _WHOLE = re.compile(rf"({NUMBER})|({NONFINITE})", re.ASCII)
+EITHER = rf"(?:{NONFINITE}|{NUMBER})"  # `1.#INF` begins like a number
 _GROUPED = re.compile(r"[+-]?[0-9]{1,3}(?:,[0-9]{3})+(?:\.[0-9]*)?(?:[eE][+-]?[0-9]+)?", re.ASCII)
 _PLAIN = re.compile(r"-?[0-9]+(?:\.[0-9]+)?(?:[eE][+-]?[0-9]+)?", re.ASCII)
 # After a blank only these words are units; any other word may be the next name of the line.
@@ -114,6 +115,8 @@ def _part(text: str, after: str) -> str:
     one, two = after[:1], after[1:2]
     if one == "/" and (two.isdigit() or two == "."):
         return f"ratio: `{text}{after[:12].split()[0]}` is a ratio or a count, not one number"
+    if text in ("0", "+0", "-0") and one in ("x", "X", "b", "o") and two.isalnum():
+        one = two = "0"
     glued = one.isdigit() or one == "_" or (one in ".:-+" and one != "" and two.isdigit())
     if glued or (one in "eE" and one != "" and (two.isdigit() or (two in "+-" and after[2:3].isdigit()))):
         return f"part of a number: `{text}` of `{(text + after).split()[0][:60]}`"

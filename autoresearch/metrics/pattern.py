@@ -258,7 +258,7 @@ def _unpack(data: bytes, source: str, path: str, whole: bool) -> Found:
         texts.append(body[_ROW.size :].decode("utf-8", "replace"))
     trouble = "" if values or faults else f"nothing in {os.path.basename(path)} matches {source.split(' ', 2)[2]}"
 
-    def locate(index: int) -> tuple[int, str]:
-        return offsets[index], texts[index]
+    def locate(index: int) -> tuple[int, str, int | None]:
+        return offsets[index], texts[index], None
 
     return Found(source, values, steps, locate, path, tuple(faults), trouble, complete=whole)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from array import array
+from collections.abc import Iterator
 
 from autoresearch.metrics import backwards, console, numbers
 from autoresearch.metrics.aggregate import Found
@@ -11,6 +12,7 @@ from autoresearch.metrics.aggregate import Found
 _BAR = re.compile(r"[|│┃┆║]")
 _RULE = re.compile(r"[\s|+\-=_:─━═┄┈│┃┼╪╇┿╋┡┩┢┪├┤┝┥┏┓┗┛╭╮╰╯┌┐└┘┬┴┳┻╞╡╤╧╔╗╚╝║╠╣╬]*")
 _STEPS = ("step", "steps", "global_step", "iteration", "iter", "epoch")
+MOST = 20_000  # heads that are looked at
 LONGEST = 4 << 20  # bytes of one table that are looked at
 
 
@@ -26,22 +28,39 @@ def _cells(line: str) -> list[str]:
 def find(log: backwards.Log, judge: console.Judge, source: str) -> Found:
     """The values below a column head that is the metric's name, over all tables of the log."""
     gather, places = console.Gather(), array("q")
-    offset = 0
-    while (offset := backwards.find(log, judge.needle, offset)) >= 0:
+    behind = 0
+    for offset in _heads(log, judge.needle):
+        if offset < behind:
+            continue
         base = max(offset - 4096, 0)
         around = log.read(base, offset + 4096)
         hit = offset - base
         start, end = backwards.line_start(around, hit), backwards.line_end(around, hit)
         heads = _cells(console.visible(around[start:end]))
         if judge.name in heads and len(heads) > 1 and not any(_is_number(head) for head in heads):
-            offset = _rows(log, base + end, heads, judge, gather, places)
-        else:
-            offset += len(judge.needle)
+            behind = _rows(log, base + end, heads, judge, gather, places)
 
-    def locate(index: int) -> tuple[int, str]:
-        return places[index], numbers.render(gather.values[index])
+    def locate(index: int) -> tuple[int, str, int | None]:
+        return places[index], numbers.render(gather.values[index]), None
 
     return Found(source, gather.values, gather.steps, locate, log.path, faults=tuple(gather.faults))
+
+
+def _heads(log: backwards.Log, needle: bytes) -> Iterator[int]:
+    """Offsets of occurrences that a bar or the line's end follows, the first thousands of them."""
+    bar = rb"(?:\||\xe2\x94[\x82\x83\x86]|\xe2\x95\x91|\r|\n)"
+    pattern = re.compile(re.escape(needle) + rb"(?=[ \t]{0,80}" + bar + rb")")
+    left = MOST
+    for data, base, first, end in backwards.pieces(log, 0, log.size):
+        if data.find(needle, first, end + len(needle)) < 0:
+            continue
+        for match in pattern.finditer(data, first):
+            if match.start() >= end:
+                break
+            yield base + match.start()
+            left -= 1
+            if not left:
+                return
 
 
 def _is_number(text: str) -> bool:
@@ -83,7 +102,7 @@ def _row(
     places: array[int],
     at: int,
 ) -> None:
-    match = re.match(rf"{numbers.NUMBER}|{numbers.NONFINITE}", cells[column], re.ASCII)
+    match = re.match(rf"{numbers.EITHER}", cells[column], re.ASCII)
     if match is None:
         return
     parsed = numbers.follow(match.group(), cells[column][match.end() :], judge.options)
