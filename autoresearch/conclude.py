@@ -218,9 +218,10 @@ def clean_up(campaign: Campaign, state: State, row: Row, *, again: bool) -> None
 
 
 def give_tree_back(campaign: Campaign, state: State) -> State:
-    """Return an attempt's tree to the pool; what the run left in it goes to its artifacts, and the row names it."""
-    if not state.tree:
-        return state
+    """Return an attempt's trees to the pool; what the run left goes to its artifacts, and the row names it.
+
+    The pool is asked also when the state names no tree: a kill may have come between taking one and saying so.
+    """
     at = campaign.where.attempt(state.experiment, state.attempt, state.smoke)
     returned = campaign.pool().give_back(state.id, at.artifacts)
     notes = [*state.notes, *returned.remarks]
@@ -229,6 +230,8 @@ def give_tree_back(campaign: Campaign, state: State) -> State:
         notes.append(f"left in its tree, now in its artifacts: {', '.join(returned.moved[:5])}{more}")
     if returned.stuck:
         notes.append(f"could not be moved out of its tree: {', '.join(returned.stuck[:5])}")
+    if not state.tree and notes == state.notes:
+        return state
     return attempts.update(campaign.where, state._replace(tree="", notes=notes))
 
 

@@ -82,7 +82,7 @@ def run_draft(opened: Campaign, draft: Draft, publish: reservation.Publish) -> i
         state = launch.prepare(opened, state)
     except BaseException:
         # The branch keeps the hypothesis; the place in the count is free again.
-        attempts.remove(opened.where, state)
+        recovery.give_up(opened, state)
         raise
     session.checkpoint(opened.where, f"{session.LAUNCHING} {state.id} on {state.branch}", state.description)
     done = launch.detach(opened, state)

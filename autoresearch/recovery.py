@@ -85,8 +85,7 @@ def settle(opened: Campaign, state: State) -> bool:
     An attempt that was reserved but never launched leaves no row: its place in the count is free again.
     """
     if state.phase in ("reserved", "withdrawn"):
-        conclude.give_tree_back(opened, state)
-        attempts.remove(opened.where, state)
+        give_up(opened, state)
         return False
     outcome = conclude.outcome_of(state)
     if outcome is None:
@@ -99,6 +98,12 @@ def settle(opened: Campaign, state: State) -> bool:
         state = attempts.update(opened.where, state._replace(phase="ended", outcome=outcome._asdict()))
     conclude.finish(opened, state, outcome)
     return False
+
+
+def give_up(opened: Campaign, state: State) -> None:
+    """Forget an attempt that never ran: its trees go back, its place in the count is free again."""
+    conclude.give_tree_back(opened, state)
+    attempts.remove(opened.where, state)
 
 
 def follow_again(opened: Campaign, state: State) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 
-from autoresearch import attempts, judging, launch, ledger, parents, reservation, verdict
+from autoresearch import attempts, judging, launch, ledger, parents, recovery, reservation, verdict
 from autoresearch.attempts import State
 from autoresearch.campaign import Campaign
 from autoresearch.errors import AutoresearchError
@@ -36,7 +36,7 @@ def start(campaign: Campaign, draft: Draft) -> State:
     try:
         return launch.prepare(campaign, state)
     except BaseException:
-        attempts.remove(campaign.where, state)
+        recovery.give_up(campaign, state)
         raise
 
 
