@@ -6,6 +6,7 @@ the run began and how it ended: evidence that stays when an engine has forgotten
 
 from __future__ import annotations
 
+import math
 import os
 import shlex
 from collections.abc import Mapping, Sequence
@@ -20,13 +21,13 @@ TEMPLATE = r"""#!/bin/bash
 # Runs one attempt of an autoresearch campaign: {title}
 # Token {token}. Notes go to the state file; output to the log of the engine or the one named below.
 state={state}
-note() {{ printf '%s %s %s %s\n' "$1" "$(date +%s.%N)" "$$" "$2" >>"$state"; }}
+note() {{ printf '%s %s %s %s\n' "$1" "$(date +%s.%N)" "$$" "$2" 2>/dev/null >>"$state"; }}
 fail() {{ printf 'autoresearch: %s\n' "$1" >&2; note failed "$1"; exit {cannot}; }}
 {redirect}
 # Cancelled while the engine could not be told: do not begin.
 if [[ -e $state.cancelled ]]; then exit 143; fi
 {needs}{exports}{links}cd -- {tree} || fail 'the tree of the attempt is not visible on this machine'
-if [[ -s $state ]]; then printf 'autoresearch: started again after a requeue\n'; fi
+{proof}if [[ -s $state ]]; then printf 'autoresearch: started again after a requeue\n'; fi
 
 command=(
 {command}
@@ -65,10 +66,10 @@ stop() {{
 }}
 leave_nothing # of an earlier start that its engine forgot
 note began "$(uname -n)"
-# Where the engine has lost sight of the job, a file beside the state ends it. Reading an empty pipe is a sleep
-# without a process.
+# Where the engine has lost sight of the job, a file beside the state ends it, or the second line behind the cap.
+# Reading an empty pipe is a sleep without a process.
 exec {{pause}}<> <(:)
-{{ while [[ ! -e $state.cancelled ]]; do read -rt 3 -u "$pause"; done; kill -TERM "$$"; }} &
+{{ while [[ ! -e $state.cancelled{limit} ]]; do read -rt 3 -u "$pause"; done; kill -TERM "$$"; }} &
 watcher=$!
 disown "$watcher"
 env -- "$mark" "${{command[@]}}" </dev/null {{pause}}>&- &
@@ -99,6 +100,11 @@ class Noted(NamedTuple):
     stopped: bool = False  # it was sent TERM from outside
 
 
+def second_line_s(job: Job) -> float | None:
+    """Seconds after which a script ends its run by itself, should nobody else be there to enforce the cap."""
+    return None if job.cap_s is None else job.cap_s + job.grace_s + 120.0
+
+
 def quoted(words: Sequence[str]) -> str:
     """The words as a shell would have to read them, one a line."""
     return "\n".join(f"  {shlex.quote(word)}" for word in words)
@@ -121,17 +127,28 @@ def _links(env: Mapping[str, str]) -> str:
 
 
 def render(
-    job: Job, token: str, state: str, *, redirect: bool, exports: Mapping[str, str], needs: Sequence[str]
+    job: Job,
+    token: str,
+    state: str,
+    *,
+    redirect: bool,
+    exports: Mapping[str, str],
+    needs: Sequence[str],
+    proof: str = "",
+    limit_s: float | None = None,
 ) -> str:
     """The script's text.
 
     Args:
         token: what makes this launch unique; the mark of its processes.
         state: path of the state file.
-        redirect: send output to `job.log_path` (engines that keep output elsewhere).
+        redirect: send output to `job.log_path` where that can be written (engines that keep output elsewhere).
         exports: public variables to set; an engine that hands the whole environment over needs none.
         needs: names of variables that must be set on the machine.
+        proof: what the tree's `.git` has to hold, so that a folder of the same name is not taken for it.
+        limit_s: seconds after which the script ends the run itself, for engines without a limit of their own.
     """
+    log = shlex.quote(job.log_path)
     needed = "".join(
         f"[[ -n ${{{key}+set}} ]] || fail 'the machine does not supply {key}'\n" for key in needs if key.isidentifier()
     )
@@ -140,11 +157,13 @@ def render(
         token=token,
         state=shlex.quote(state),
         cannot=CANNOT_START,
-        redirect=f"exec >>{shlex.quote(job.log_path)} 2>&1 </dev/null" if redirect else "",
+        redirect=f"if : 2>/dev/null >>{log}; then exec >>{log} 2>&1; fi" if redirect else "",
         needs=needed,
         exports="".join(f"export {key}={shlex.quote(value)}\n" for key, value in sorted(exports.items())),
         links=_links(job.env),
         tree=shlex.quote(job.tree),
+        proof=f"[[ $(<.git) == {shlex.quote(proof)} ]] || fail 'that is another tree'\n" if proof else "",
+        limit="" if limit_s is None else f" && $SECONDS -lt {math.ceil(limit_s)}",
         command=quoted(job.argv),
         grace_tenths=max(int(job.grace_s * 10), 1),
     )

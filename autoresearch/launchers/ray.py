@@ -26,6 +26,7 @@ from autoresearch.launchers._script import (
     cancel_by_file,
     read_state,
     render,
+    second_line_s,
     token_of,
     write,
 )
@@ -205,7 +206,9 @@ class Ray(Remote):
         exports = {key: value for key, value in job.exports.items() if key not in NOT_ON_HEAD}
         refuse_secrets(job, "the run's exports", exports.values())
         plain = job._replace(env={key: value for key, value in job.env.items() if key not in NOT_ON_HEAD})
-        text = render(plain, token, state_path(job), redirect=True, exports=exports, needs=needs)
+        limit = second_line_s(job)
+        state = state_path(job)
+        text = render(plain, token, state, redirect=True, exports=exports, needs=needs, limit_s=limit)
         write(script_path(job), text)
         self._post(api, body, submission_id)
         watch.submitted(submission_id)

@@ -1,0 +1,173 @@
+"""One RayJob, as the common loop sees it: its status by kubectl, its log, its teardown."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+from typing import Any
+
+from autoresearch.launchers._k8s_calls import Cluster
+from autoresearch.launchers._script import CANNOT_START, Noted, cancel_by_file, read_state
+from autoresearch.launchers._slurm_calls import when
+from autoresearch.launchers._waiting import Clock, Sight, cause_of
+
+TEARDOWN_S = 180.0
+REATTACH_S = 10.0
+QUIET_S = 30.0  # a run whose log has not come over the shared volume by then is followed through the dashboard
+NOTED_S = 60.0
+
+
+class RayJobEngine:
+    """A RayJob of ours.
+
+    Args:
+        name: its name in the cluster, unique to this attempt.
+        state: the file in which the script notes its start and end.
+        log_path: the run's log.
+        recipe, infra: what nrl-k8s needs to find the job for its log.
+    """
+
+    def __init__(
+        self, cluster: Cluster, name: str, state: str, log_path: str, recipe: str, infra: str, clock: Clock
+    ) -> None:
+        self.cluster, self.name, self.state, self.log_path = cluster, name, state, log_path
+        self.recipe, self.infra, self.clock = recipe, infra, clock
+        self.tail: subprocess.Popen[bytes] | None = None
+        self.tail_at: float | None = None
+        self.raycluster = self.ray_id = ""
+
+    def look(self) -> Sight:
+        """The RayJob's status; deleted ones count as gone only when their cluster is gone as well."""
+        found, noted = self.cluster.get("rayjobs.ray.io", self.name), read_state(self.state)
+        if found.away:
+            return self._by_notes(noted, NOTED_S) or Sight("away", found.away)
+        if found.data is None:
+            left = self.cluster.clusters_of(self.name)
+            if left:
+                return Sight("running", f"{left[0]} is being taken down", started_at=noted.began)
+            return self._by_notes(noted, 0.0) or Sight("gone")
+        status = found.data.get("status") or {}
+        self.raycluster = str(status.get("rayClusterName") or "")
+        self.ray_id = str(status.get("jobId") or "")
+        deployment, job = str(status.get("jobDeploymentStatus") or ""), str(status.get("jobStatus") or "")
+        if job in ("SUCCEEDED", "FAILED", "STOPPED") or deployment in ("Complete", "Failed"):
+            return self._ended(status, deployment, job, noted)
+        if job == "RUNNING" or noted.began is not None:
+            if noted.began is None:
+                self._follow_log()
+            began = noted.began or _time(status.get("startTime"))
+            return Sight("running", f"rayjob {self.name}", started_at=began, host=noted.host)
+        trouble = self.cluster.pods_trouble(self.raycluster) or str(status.get("message") or "")
+        return Sight("pending", f"{deployment or 'new'} {trouble}".strip())
+
+    def end(self, force: bool) -> None:
+        """Delete the RayJob, which takes its own cluster along; the file reaches a script that outlives it."""
+        cancel_by_file(self.state)
+        self.cluster.delete(self.name)
+
+    def tear_down(self) -> str:
+        """Delete the RayJob and wait until its cluster is gone; returns what is still there, empty when nothing."""
+        self._end_tail()
+        until = self.clock.monotonic() + TEARDOWN_S
+        self.cluster.delete(self.name)
+        while True:
+            gone = self.cluster.get("rayjobs.ray.io", self.name)
+            left = self.cluster.clusters_of(self.name)
+            if gone.data is None and not gone.away and left == []:
+                return ""
+            if self.clock.monotonic() >= until:
+                return ", ".join(left or []) or f"rayjob {self.name}" + (f" ({gone.away})" if gone.away else "")
+            self.clock.sleep(2.0)
+
+    def last_log(self) -> None:
+        """Where nothing came over the shared volume, ask once more for the driver's log, then for the pod's."""
+        self._end_tail()
+        if self._has_log():
+            return
+        found = self.cluster.get("rayjobs.ray.io", self.name).data or {}
+        status = found.get("status") or {}
+        text = ""
+        if status.get("jobId"):
+            answer = self.cluster.run(*self._log_words(str(status["jobId"])))
+            text = answer.out if answer.code == 0 else ""
+        if not text and status.get("rayClusterName"):
+            label = f"ray.io/cluster={status['rayClusterName']},ray.io/node-type=head"
+            text = self.cluster.kubectl("logs", "-l", label, "--tail=200").out
+        text += str(status.get("message") or "")
+        if text:
+            with open(self.log_path, "a", encoding="utf-8") as log:
+                log.write(text.rstrip("\n") + "\n")
+
+    def _log_words(self, ray_id: str) -> list[str]:
+        return ["job", "logs", ray_id, self.recipe, "--infra", self.infra, "--role", "training"]
+
+    def _has_log(self) -> bool:
+        return os.path.exists(self.log_path) and os.path.getsize(self.log_path) > 0
+
+    def _follow_log(self) -> None:
+        """Keep `nrl-k8s job logs -f` running when nothing comes over the shared volume; a dead forward is replaced."""
+        now = self.clock.monotonic()
+        if self.tail_at is None:
+            self.tail_at = now + QUIET_S
+        if self.tail is not None and self.tail.poll() is None:
+            return
+        if now < self.tail_at or not self.ray_id:
+            return
+        self.tail_at = now + REATTACH_S
+        # Each attachment tells the whole log again, so it replaces what the last one brought.
+        with open(self.log_path, "wb") as log:
+            try:
+                self.tail = subprocess.Popen(
+                    [self.cluster.nrl, *self._log_words(self.ray_id), "-f"],
+                    env=self.cluster.env,
+                    stdin=subprocess.DEVNULL,
+                    stdout=log,
+                    stderr=subprocess.DEVNULL,
+                    start_new_session=True,
+                )
+            except OSError:
+                self.tail = None
+
+    def _end_tail(self) -> None:
+        if self.tail is not None and self.tail.poll() is None:
+            self.tail.terminate()
+            try:
+                self.tail.wait(5)
+            except subprocess.TimeoutExpired:
+                self.tail.kill()
+        self.tail = None
+
+    def _ended(self, status: dict[str, Any], deployment: str, job: str, noted: Noted) -> Sight:
+        started, over = noted.began or _time(status.get("startTime")), noted.ended or _time(status.get("endTime"))
+        message = " ".join(str(status.get("message") or "").split())[:300]
+        end = Sight("ended", message, "", None, started if noted.began else None, over, noted.host)
+        if noted.failed:
+            return end._replace(cause="launcher", exit_code=CANNOT_START, detail=noted.failed)
+        if job == "SUCCEEDED":
+            return end._replace(cause="ok", exit_code=0, detail="", started_at=started)
+        if job == "STOPPED" or noted.stopped:
+            return end._replace(cause="cancelled", detail=message or "stopped in the cluster", started_at=started)
+        if status.get("reason") == "DeadlineExceeded":
+            return end._replace(cause="timeout", detail=message or "the RayJob's own deadline")
+        told = re.search(r"exit(?:ed with)? code:? (-?\d+)", message)
+        code = noted.exit_code if noted.exit_code is not None else int(told[1]) if told else None
+        if code:
+            code = 128 - code if code < 0 else code
+            return end._replace(cause=cause_of(code), exit_code=code, detail="", started_at=started)
+        reason = str(status.get("reason") or deployment)
+        return end._replace(cause="launcher", detail=f"{reason}: {message}".strip(": "))
+
+    def _by_notes(self, noted: Noted, wait_s: float) -> Sight | None:
+        if noted.ended is None or noted.exit_code is None or self.clock.now() - noted.ended < wait_s:
+            return None
+        end = Sight("ended", "by the job's notes", "", noted.exit_code, noted.began, noted.ended, noted.host)
+        if noted.failed:
+            return end._replace(cause="launcher", detail=noted.failed)
+        if noted.stopped:
+            return end._replace(cause="cancelled", detail="its RayJob was deleted")
+        return end._replace(cause=cause_of(noted.exit_code))
+
+
+def _time(text: object) -> float | None:
+    return when(str(text).removesuffix("Z")) if text else None
