@@ -137,7 +137,7 @@ def make(opened: Campaign, entry: Entry, recipe: Recipe, seen: list[Seen]) -> Id
     return Idea(
         name=_name(entry, words),
         area=entry.area,
-        hypothesis=f"{entry.area}: {entry.change}",
+        hypothesis=_hypothesis(entry, words),
         why=entry.why,
         gain=entry.gain,
         cost=entry.cost,
@@ -193,10 +193,15 @@ def _key(change: Change, values: Resolved) -> str | None:
     return None
 
 
+def _hypothesis(entry: Entry, words: list[str]) -> str:
+    """Return the hypothesis with the values it sets, so that a second size of one idea is another hypothesis."""
+    values = ", ".join(f"{word.partition('=')[0].rpartition('.')[2]}={word.partition('=')[2]}" for word in words)
+    return f"{entry.area}: {entry.change}" + (f" ({values})" if values else "")
+
+
 def _line(opened: Campaign, entry: Entry, name: str, words: list[str], recipe: Recipe) -> str:
-    head = (
-        f"make experiment CAMPAIGN={opened.name} NAME={name} HYPOTHESIS={shlex.quote(f'{entry.area}: {entry.change}')}"
-    )
+    text = shlex.quote(_hypothesis(entry, words))
+    head = f"make experiment CAMPAIGN={opened.name} NAME={name} HYPOTHESIS={text}"
     if words:
         return f"{head} OVERRIDES={shlex.quote(' '.join(words))}"
     if entry.changes and recipe.values is None:

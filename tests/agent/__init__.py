@@ -1,0 +1,1 @@
+"""A scripted coding agent that drives a campaign through bin/ alone."""
