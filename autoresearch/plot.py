@@ -2,13 +2,23 @@
 
 from __future__ import annotations
 
-from html import escape
+import html
+import re
 
 from autoresearch.ledger import Row
 
 WIDTH, HEIGHT = 900, 420
 LEFT, RIGHT, TOP, BOTTOM = 90, 20, 40, 50
 COLOURS = {"keep": "#2a7f3f", "discard": "#8a8a8a", "crash": "#c0392b"}
+
+
+# What XML 1.0 cannot hold, escaped or not.
+_NOT_XML = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
+
+
+def escape(text: str) -> str:
+    """Return `text` as an XML document may hold it."""
+    return html.escape(_NOT_XML.sub("", text))
 
 
 def svg(title: str, metric: str, rows: list[Row], direction: str) -> str:
