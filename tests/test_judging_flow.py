@@ -1,0 +1,189 @@
+"""judging.py and conclude.py: from an attempt's log to its row."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from autoresearch import attempts, conclude, judging, ledger
+from autoresearch.campaign import Campaign
+from autoresearch.judging import Result
+from autoresearch.launchers import Outcome
+from autoresearch.ledger import Row
+from tests.campaigns import approved, row, state, under_way
+from tests.conftest import git
+
+Make = Callable[..., Campaign]
+BASE = row("baseline", 0.5, commit="p" * 40)
+
+
+@pytest.fixture
+def make(make_repo: Callable[..., Path], hostile: Path) -> Make:
+    """A factory of campaigns: `make(**fields of the plan)`."""
+    return lambda **fields: approved(make_repo(), hostile / "scratch", **fields)
+
+
+def judged(opened: Campaign, rows: list[Row], value: float | None, cause: str = "ok", **more: Any) -> judging.Judged:
+    """Judge an attempt of `y` whose parent is the baseline."""
+    reason = "" if value is not None else "no line of the log holds val_accuracy"
+    return judging.judge(opened, rows, state("y", **more), Result(value, cause, reason, {"memory_gb": 80.0}))
+
+
+@pytest.mark.parametrize(
+    ("direction", "value", "status"),
+    [
+        ("max", 0.6, "keep"),
+        ("max", 0.4, "discard"),
+        ("min", 0.4, "keep"),
+        ("min", 0.6, "discard"),
+        ("max", 0.5, "discard"),
+    ],
+)
+def test_better_is_kept(make: Make, direction: str, value: float, status: str) -> None:
+    found = judged(make(direction=direction), [BASE], value)
+    assert found.verdict.status == status
+    assert found.parent_metric == 0.5
+
+
+@pytest.mark.parametrize(
+    "cause", ["exit 1", "signal 9", "timeout", "disk", "stopped", "stalled", "lost", "oom", "launcher"]
+)
+def test_a_number_of_a_run_that_did_not_end_well_is_a_crash(make: Make, cause: str) -> None:
+    assert judged(make(), [BASE], 0.9, cause).verdict.status == "crash"
+
+
+def test_a_recipe_s_own_limit_is_a_good_end(make: Make) -> None:
+    assert judged(make(), [BASE], 0.9, "recipe-timeout").verdict.status == "keep"
+
+
+def test_no_number_is_a_crash_that_says_so(make: Make) -> None:
+    found = judged(make(), [BASE], None)
+    assert found.verdict.status == "crash"
+    assert "val_accuracy" in found.verdict.reason
+
+
+def test_an_unknown_noise_is_said_and_a_known_one_counts(make: Make) -> None:
+    opened = make()
+    assert judged(opened, [BASE], 0.51).verdict.reason.startswith("unverified")
+    opened.plan = opened.plan._replace(noise="0.1")
+    found = judged(opened, [BASE], 0.51).verdict
+    assert (found.status, found.reason[:12]) == ("discard", "within noise")
+    repeats = [BASE, *(row("baseline", v, commit="p" * 40, attempt=n) for n, v in ((2, 0.4), (3, 0.6)))]
+    opened.plan = opened.plan._replace(noise="")
+    assert judged(opened, repeats, 0.51).verdict.status == "discard"
+
+
+def test_a_parent_without_a_value_is_replaced_by_the_baseline(make: Make) -> None:
+    rows = [row("baseline", 0.5, commit="b" * 40), row("a", None, commit="p" * 40)]
+    found = judged(make(), rows, 0.6, parent="a")
+    assert (found.verdict.status, found.parent_metric) == ("keep", 0.5)
+
+
+def test_without_any_value_to_compare_with_it_is_kept_unverified(make: Make) -> None:
+    found = judged(make(), [row("baseline", None)], 0.6)
+    assert (found.verdict.status, found.parent_metric) == ("keep", None)
+    assert found.verdict.reason.startswith("unverified")
+
+
+def test_simpler_and_equal_is_kept(make: Make) -> None:
+    found = judged(make(), [BASE], 0.5, lines_delta=-12).verdict
+    assert (found.status, found.reason[:22]) == ("keep", "simpler: 12 fewer line")
+
+
+def test_a_guard_holds_a_keep_back(make: Make) -> None:
+    found = judged(make(guard="memory_gb <= 70"), [BASE], 0.9).verdict
+    assert found.status == "discard"
+    assert found.reason.startswith("guard: ")
+
+
+def test_a_measured_baseline_is_a_keep(make: Make) -> None:
+    opened = make()
+    base = state("baseline", commit="p" * 40)
+    assert judging.judge(opened, [], base, Result(0.5, "ok", "", {})).verdict.status == "keep"
+    assert judging.judge(opened, [], base, Result(None, "ok", "", {})).verdict.status == "crash"
+
+
+def finished(opened: Campaign, log: str, outcome: Outcome | None = None, **more: Any) -> Row:
+    """Conclude an attempt of `y` with such a log, as its supervisor does; return its row."""
+    commit = git(Path(opened.where.repository), "rev-parse", "HEAD")
+    one = under_way(opened, state("y", phase="ended", commit=commit, parent_commit=commit, **more))
+    at = opened.where.attempt("y", one.attempt)
+    at.make()
+    Path(at.log).write_text(log)
+    return conclude.finish(opened, one, outcome or Outcome("ok", 0, 1_800_000_000.0, 1_800_000_090.0, 90.0))
+
+
+def test_a_run_becomes_one_row_one_note_and_no_state(make: Make) -> None:
+    opened = make()
+    made = finished(opened, "val_accuracy: 0.25\nval_accuracy: 0.7421\n", description="optim: it's\tnew")
+    assert ledger.read(opened.ledger_path).rows == [made]
+    assert (made.metric_value, made.elapsed_min, made.index) == ("0.7421", "1.50", "1")
+    assert (made.started_at, made.finished_at) == ("2027-01-15T08:00:00Z", "2027-01-15T08:01:30Z")
+    assert attempts.every(opened.where) == []
+    noted = git(Path(opened.where.repository), "notes", "--ref=autoresearch", "show", made.commit)
+    assert json.loads(noted) == {"campaign": "c", **made._asdict()}
+
+
+def test_concluding_twice_writes_one_row(make: Make) -> None:
+    opened = make()
+    first = finished(opened, "val_accuracy: 0.5\n")
+    again = finished(opened, "val_accuracy: 0.9\n")
+    assert again == first
+    assert len(ledger.read(opened.ledger_path).rows) == 1
+
+
+def test_a_crash_carries_zeros_and_no_source(make: Make) -> None:
+    made = finished(make(), "val_accuracy: 0.9\n", Outcome("exit 3", 3, None, None, 60.0))
+    assert (made.status, made.metric_value, made.memory_gb, made.metric_source) == ("crash", "0.000000", "0.0", "")
+    assert (made.end_cause, made.exit_code, made.value) == ("exit 3", "3", None)
+    assert "0.9" in made.reason
+
+
+@pytest.mark.parametrize("text", ["nan", "inf", "-inf", "1e999", "0.5x", "None", ""])
+def test_what_is_no_finite_number_is_a_crash(make: Make, text: str) -> None:
+    made = finished(make(), f"val_accuracy: {text}\n")
+    assert made.status == "crash"
+    assert made.value is None
+
+
+def test_no_secret_gets_into_a_row(make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("WANDB_API_KEY", "s3cr3t-value")
+    monkeypatch.setenv("AR_DOTENV_KEYS", "OWN_KEY")
+    monkeypatch.setenv("OWN_KEY", "own-s3cr3t")
+    opened = make()
+    made = finished(opened, "x\n", description="a: s3cr3t-value own-s3cr3t", notes=["own-s3cr3t"])
+    assert "s3cr3t" not in str(made)
+    for folder, _, names in os.walk(opened.where.repository):
+        for name in names:
+            assert b"s3cr3t" not in Path(folder, name).read_bytes()
+
+
+def test_control_characters_of_a_log_do_not_reach_a_row(make: Make) -> None:
+    made = finished(make(), "val_accuracy: 0.5\n", description="a\x1b[31m\x00b\nc")
+    assert made.description == "ab c"
+
+
+def test_a_row_without_room_is_kept_in_the_state_and_written_later(make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
+    import errno
+
+    opened = make()
+    real = ledger.append
+
+    def full(path: str, one: Row) -> Row:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(ledger, "append", full)
+    with pytest.raises(OSError, match="No space"):
+        finished(opened, "val_accuracy: 0.5\n")
+    [left] = attempts.every(opened.where)
+    assert left.phase == "concluded"
+    monkeypatch.setattr(ledger, "append", real)
+    outcome = conclude.outcome_of(left) or Outcome("lost", None, None, None, 0.0)
+    made = conclude.finish(opened, left, outcome)
+    assert (made.metric_value, made.end_cause) == ("0.5", "ok")
+    assert attempts.every(opened.where) == []

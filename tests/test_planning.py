@@ -1,0 +1,188 @@
+"""planning.py: the knobs over what an earlier plan said, and a refusal before anything is made."""
+
+from __future__ import annotations
+
+import os
+import shlex
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from autoresearch import paths, planning
+from autoresearch.errors import AutoresearchError, Refused, Usage
+from autoresearch.plan import Plan
+from tests.conftest import git, snapshot
+
+Make = Callable[..., Plan]
+BASICS = {"CMD": "python3 train.py {overrides}", "METRIC": "val_accuracy", "STOP": "4 experiments"}
+
+
+@pytest.fixture
+def make(repo: Path, hostile: Path, monkeypatch: pytest.MonkeyPatch) -> Make:
+    """A factory: `make(old, KNOB=value, ...)` returns the plan of such a call; None takes a basic knob away."""
+    (hostile / "scratch").mkdir()
+
+    def build(old: Plan | None = None, **knobs: str | None) -> Plan:
+        given = {**({} if old else {**BASICS, "SCRATCH": str(hostile / "scratch")}), **knobs}
+        with monkeypatch.context() as patch:
+            for key, value in given.items():
+                if value is not None:
+                    patch.setenv(f"AR_{key}", value)
+            return planning.make(paths.Campaign(str(repo), "", "c"), old)
+
+    return build
+
+
+def test_the_defaults(make: Make, repo: Path, hostile: Path) -> None:
+    made = make()
+    assert made.base == git(repo, "rev-parse", "HEAD")
+    assert made.prefix.startswith("autoresearch/20")
+    assert made.prefix.endswith("-c")
+    assert (made.launcher, made.direction, made.scratch) == ("local", "max", str(hostile / "scratch"))
+    assert "guessed" in made.direction_source
+    assert made.rules["experiments"] == 4
+
+
+def test_a_second_call_changes_only_what_it_names(make: Make) -> None:
+    first = make(OBJECTIVE="it's 'good'", SECRETS="A B", WAIT="2h", SLOTS="2", DIRECTION="min")
+    second = make(first, STOP="10h total", SLOTS="")
+    assert second.stop == "10h total"
+    assert second.settings == {"WAIT": "2h"}
+    keep = {"stop": "", "rules": {}, "understood": {}, "settings": {}, "created_at": ""}
+    assert second._replace(**keep) == first._replace(**keep)  # type: ignore[arg-type]
+
+
+def test_values_stay_as_they_were_given(make: Make) -> None:
+    text = 'a\'b "c" $(touch pwned) `id` #x\nsecond é'
+    made = make(OBJECTIVE=text, CMD=f"python3 train.py {shlex.quote(text)}", METRIC="log:val acc", DIRECTION="max")
+    assert made.objective == text
+    assert shlex.split(made.command)[2] == text
+    assert made.metric == "log:val acc"
+
+
+WRONG = [
+    {"CMD": None},
+    {"CMD": "python3 'train.py"},
+    {"CMD": "  "},
+    {"CMD": "python3 a{overrides}"},
+    {"METRIC": None},
+    {"METRIC": "quux"},  # neither DIRECTION nor its name says what is better
+    {"DIRECTION": "up"},
+    {"STOP": "when it is good"},
+    {"LAUNCHER": "pbs"},
+    {"PREFIX": "a b"},
+    {"PREFIX": "-x"},
+    {"PREFIX": "a..b"},
+    {"SLOTS": "many"},
+    {"GRACE_S": "-1"},
+    {"DISK_RESERVE_GB": "nan"},
+    {"WAIT": "soon"},
+    {"CONFIRM": "-1"},
+    {"NOISE": "little"},
+    {"LEDGER": "elsewhere"},
+    {"UV_CACHE": "mine"},
+    {"REQUIRE": "/etc/passwd"},
+    {"REQUIRE": "../x"},
+    {"PROTECT": "../x"},
+    {"GUARD": "memory_gb < "},
+    {"METRIC_AT": "somewhere"},
+    {"SECRETS": "'open"},
+]
+
+
+@pytest.mark.parametrize("knobs", WRONG, ids=str)
+def test_nonsense_is_wrong_use(make: Make, repo: Path, knobs: dict[str, str | None]) -> None:
+    before = snapshot(repo)
+    with pytest.raises(Usage):
+        make(**knobs)
+    assert snapshot(repo) == before
+    assert not (repo / "reports").exists()
+
+
+MISSING = [
+    {"BASE": "nothing"},
+    {"BASE": "--output=pwned"},
+    {"RECIPE": "none.yaml"},
+    {"CMD": "no-such-program-anywhere x"},
+    {"REQUIRE": "data/none.jsonl"},
+    {"SCRATCH": "/nonexistent/dir"},
+    {"PREFIX": "main/x"},
+]
+
+
+@pytest.mark.parametrize("knobs", MISSING, ids=str)
+def test_what_is_not_there_is_a_refusal(make: Make, repo: Path, knobs: dict[str, str | None]) -> None:
+    before = snapshot(repo)
+    with pytest.raises(Refused) as caught:
+        make(**knobs)
+    assert caught.value.fix
+    assert snapshot(repo) == before
+
+
+def test_scratch_inside_the_checkout_is_refused(make: Make, repo: Path, hostile: Path) -> None:
+    (repo / "out").mkdir()
+    (hostile / "link").symlink_to(repo / "out")
+    for scratch in (repo, repo / "out", hostile / "link"):
+        with pytest.raises(Refused):
+            make(SCRATCH=str(scratch))
+
+
+def test_a_recipe_is_found_from_where_the_caller_stands(
+    make: Make, repo: Path, hostile: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (repo / "conf").mkdir()
+    (repo / "conf" / "a b.txt").write_text("x")
+    assert make(RECIPE="conf/a b.txt").recipe == "conf/a b.txt"
+    assert make(RECIPE=str(repo / "conf" / "a b.txt")).recipe == "conf/a b.txt"
+    monkeypatch.chdir(repo / "conf")
+    assert make(RECIPE="a b.txt").recipe == "conf/a b.txt"
+    (hostile / "out.txt").write_text("x")
+    with pytest.raises(AutoresearchError):
+        make(RECIPE=str(hostile / "out.txt"))
+    with pytest.raises(Usage):
+        make(RECIPE="conf/a b.txt", CMD=None)
+
+
+def test_what_is_required_may_be_a_file_or_a_directory(make: Make, repo: Path) -> None:
+    (repo / "data").mkdir()
+    (repo / "a b").write_text("")
+    assert make(REQUIRE="data/ 'a b' train.py").require == ["data/", "a b", "train.py"]
+
+
+def test_the_base_is_a_commit_from_then_on(make: Make, repo: Path) -> None:
+    first = make()
+    git(repo, "commit", "-q", "--allow-empty", "-m", "second")
+    assert make(first).base == first.base
+    assert make(first, BASE="HEAD").base == git(repo, "rev-parse", "HEAD")
+    assert make(BASE="HEAD~1").base == first.base
+
+
+def test_a_direction_that_was_given_outlives_another_metric(make: Make) -> None:
+    given = make(DIRECTION="min")
+    assert make(given, METRIC="reward").direction == "min"
+    guessed = make()
+    assert make(guessed, METRIC="loss").direction == "min"
+    with pytest.raises(Usage):
+        make(guessed, METRIC="quux")
+
+
+def test_what_would_change_under_rows_is_named(make: Make) -> None:
+    first = make()
+    assert planning.changed_under_rows(first, first._replace(stop="x", objective="y", confirm=3)) == []
+    assert planning.changed_under_rows(first, first._replace(metric="x", base="y")) == ["base", "metric"]
+
+
+def test_git_s_own_variables_of_a_caller_s_hook_lead_nowhere(
+    make: Make, repo: Path, hostile: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    other = hostile / "other"
+    other.mkdir()
+    git(other, "init", "-q")
+    monkeypatch.setenv("GIT_DIR", str(other / ".git"))
+    monkeypatch.setenv("GIT_INDEX_FILE", str(other / "index"))
+    made = make()
+    monkeypatch.delenv("GIT_DIR")
+    monkeypatch.delenv("GIT_INDEX_FILE")
+    assert made.base == git(repo, "rev-parse", "HEAD")
+    assert not os.path.exists(other / "index")
