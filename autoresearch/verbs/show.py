@@ -9,9 +9,10 @@ from autoresearch import campaign, knobs, parents, showing, talk
 
 def run() -> int:
     """Print hypothesis, changes, command, end cause, metric, memory, time, files, notes and the log's last lines."""
-    opened = campaign.open_any()
     name = parents.check_name(knobs.required("NAME", "y"))
-    row, state = showing.find(opened, name, knobs.count("ATTEMPT", 0, least=0))
+    attempt = knobs.count("ATTEMPT", 0, least=0)
+    opened = campaign.open_any()
+    row, state = showing.find(opened, name, attempt)
     found = showing.data(opened, row, state)
     if knobs.flag("JSON"):
         talk.out(json.dumps(found, indent=2, allow_nan=False))
