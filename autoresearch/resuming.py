@@ -13,7 +13,6 @@ from autoresearch.situation import Situation
 
 FILES_LOOKED_AT = 200  # of the newest rows: a stat each
 _EVENT = re.compile(r"- (\d{4}-\d\d-\d\d \d\d:\d\d:\d\d [+-]\d\d:\d\d) \| ([^|]*?)(?: \| (.*))?$")
-_VERDICT = re.compile(r"([a-z0-9._-]+): (keep|discard|crash), ")
 _MARK = re.compile(r"([a-z0-9._-]+) marked (keep|discard|crash)")
 _LAUNCH = re.compile(r"(?:launching|launched) ([a-z0-9._-]+)")
 
@@ -173,7 +172,7 @@ class _Noted:
             self._event(found[2])
 
     def _event(self, event: str) -> None:
-        verdict, mark, launch = _VERDICT.match(event), _MARK.match(event), _LAUNCH.match(event)
+        verdict, mark, launch = session.VERDICT.match(event), _MARK.match(event), _LAUNCH.match(event)
         if verdict:
             self.verdicts[verdict[1]] = verdict[2]
             self.launched.discard(verdict[1])

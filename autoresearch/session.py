@@ -17,7 +17,7 @@ from autoresearch.session_files import Notes, Page
 # The words that the events of a campaign start with. `ID: STATUS, CAUSE` is a verdict.
 PLANNED = "plan made"
 APPROVED = "approved"
-EXTENDED = "stop rule extended"
+EXTENDED = "extended"
 SUMMARIZED = "summarized"
 CLEANED = "cleaned"
 STOP_MET = "stop condition met"
@@ -27,7 +27,7 @@ STARTED = "started"
 RUNNING = "running"
 # After these the whole picture is written anew; none of them is on the way of a run.
 _WHOLE = (PLANNED, APPROVED, EXTENDED, SUMMARIZED, CLEANED)
-_VERDICT = re.compile(r"([a-z0-9._-]+): (keep|discard|crash), ")
+VERDICT = re.compile(r"([a-z0-9._-]+): (keep|discard|crash), ")
 _EVENT_LINE = re.compile(r"- \d{4}-\d\d-\d\d \d\d:\d\d:\d\d [+-]\d\d:\d\d \| ")
 WHOLE_EVERY_S = 60.0
 RECENT = 8  # events that session_state.md repeats
@@ -79,7 +79,7 @@ def _record(where: paths.Campaign, event: str, quoted: str) -> None:
 
 def _is_due(notes: Notes, now: float, event: str) -> bool:
     """Return whether the whole picture is to be written after a verdict or a heartbeat: not more than once a minute."""
-    if not (_VERDICT.match(event) or event.startswith(RUNNING)):
+    if not (VERDICT.match(event) or event.startswith(RUNNING)):
         return False
     try:
         return now - os.stat(notes.handoff).st_mtime > WHOLE_EVERY_S
@@ -120,7 +120,7 @@ def _subtask(event: str) -> str:
     """Return what is to be done after an event, empty when it changes nothing about that."""
     word, _, rest = event.partition(" ")
     name = rest.split(" ")[0]
-    if _VERDICT.match(event):
+    if VERDICT.match(event):
         return "read the verdict, then choose the next idea, unless the stop rule is met"
     if event.startswith(STOP_MET):
         return "the stop rule is met: make summarize, report to the user"

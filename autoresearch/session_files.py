@@ -144,6 +144,20 @@ def swap(path: str, text: str) -> None:
         raise
 
 
+def sweep(notes: Notes) -> None:
+    """Remove what a kill in the middle of `swap` left behind: our own temporary files, older than a minute."""
+    import re
+
+    try:
+        for name in os.listdir(notes.directory):
+            path = os.path.join(notes.directory, name)
+            ours = re.fullmatch(r"(session_state|timeline|files|handoff)\.md\.[0-9]+\.tmp", name)
+            if ours and time.time() - os.lstat(path).st_mtime > 60:
+                os.unlink(path)
+    except OSError:
+        pass
+
+
 @contextmanager
 def locked(where: paths.Campaign, wait_s: float = 2.0) -> Iterator[bool]:
     """Hold the lock of a campaign's notes; yields False when it cannot be had, and the notes go on without it."""

@@ -12,9 +12,7 @@ from autoresearch.session_files import Notes, Page
 from autoresearch.situation import Situation
 
 # Kinds of events whose words are kept when the timeline is cut short: what people said, and what they decided.
-_KEPT = re.compile(
-    r" \| (goal|steering|decision|blocker|unblocked|assumption|skill|plan made|approved|stop rule extended)\b"
-)
+_KEPT = re.compile(r" \| (goal|steering|decision|blocker|unblocked|assumption|skill|plan made|approved|extended)\b")
 _TIME = re.compile(r"- (\d{4}-\d\d-\d\d \d\d:\d\d:\d\d [+-]\d\d:\d\d) \| ([^|]*)")
 _SUMMARY = re.compile(r"- (\d{4}-.{21}) to (\d{4}-.{21}) \| (\d+) events summarised")
 _KEPT_BYTES = session_files.LARGEST // 4
@@ -56,7 +54,7 @@ def _counted(old: list[str]) -> str:
         found = _TIME.match(line)
         if found:
             first, last, total = first or found[1], found[1], total + 1
-            verdict = session._VERDICT.match(found[2])
+            verdict = session.VERDICT.match(found[2])
             if verdict:
                 verdicts[verdict[2]] = verdicts.get(verdict[2], 0) + 1
     counts = ", ".join(f"{status} {count}" for status, count in sorted(verdicts.items())) or "no verdict"
@@ -87,6 +85,7 @@ def refresh(where: paths.Campaign, notes: Notes, *, subtask: str = "", event_lin
     if event_line:
         page = session.with_event(page, event_line)
     session_files.swap(notes.state, session_files.render(page, session_files.STATE))
+    session_files.sweep(notes)
     if now is not None:
         session_files.swap(notes.handoff, handoff_text(notes, now, secrets, page))
         session_files.swap(notes.files, files_text(notes, now, secrets))

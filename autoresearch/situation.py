@@ -177,8 +177,3 @@ def uncommitted(now: Situation) -> str:
     shown = ", ".join(change.path for change in now.changes[:5])
     more = f" and {len(now.changes) - 5} more" if len(now.changes) > 5 else ""
     return f"{len(now.changes)} in the checkout, the user's own, left alone: {shown}{more}"
-
-
-def where_to(campaign_name: str = "") -> paths.Campaign:
-    """Return the campaign this call means and remember nothing: looking changes nothing."""
-    return campaign.find(campaign_name)

@@ -464,6 +464,20 @@ def test_notes_name_failures_skipped_checks_and_whose_changes_there_are(
     assert "the user's own, left alone: mine.txt" in text
 
 
+def test_what_a_kill_left_in_the_session_is_swept_and_nothing_else(opened: Campaign) -> None:
+    session.checkpoint(opened.where, "plan made")
+    notes = notes_of(opened)
+    left, fresh, mine = (Path(notes.directory) / name for name in ("files.md.7.tmp", "files.md.8.tmp", "my.tmp"))
+    for path in (left, fresh, mine):
+        path.write_text("x")
+    for path in (left, mine):
+        os.utime(path, (1, 1))
+    session.checkpoint(opened.where, "approved")
+    assert not left.exists()
+    assert fresh.exists()
+    assert mine.exists()
+
+
 def test_shorten_is_harmless_on_a_short_timeline(opened: Campaign) -> None:
     session.checkpoint(opened.where, "plan made")
     notes = notes_of(opened)
