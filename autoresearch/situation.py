@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from typing import NamedTuple
 
-from autoresearch import attempts, campaign, ledger, parents, paths, plan, recovery, session, standing, stop
+from autoresearch import attempts, ledger, parents, paths, plan, recovery, session, standing, stop
 from autoresearch.attempts import State
 from autoresearch.campaign import Campaign
 from autoresearch.errors import AutoresearchError
