@@ -49,6 +49,7 @@ class Campaign:
         self.approval = approval
         self.plan = approval.plan
         self.git = Git(where.repository, drop_env_keys=secret_keys())
+        self._books: dict[str, ledger.Book] = {}
 
     @property
     def name(self) -> str:
@@ -62,7 +63,11 @@ class Campaign:
 
     def rows(self, *, smoke: bool = False) -> list[ledger.Row]:
         """Return the ledger's rows, oldest first; no lock is taken."""
-        return ledger.read(self.where.smoke_ledger if smoke else self.ledger_path).rows
+        return self.book(self.where.smoke_ledger if smoke else self.ledger_path).read().rows
+
+    def book(self, path: str) -> ledger.Book:
+        """Return one of the campaign's ledgers; the supervisor inherits what its client has parsed."""
+        return self._books.setdefault(path, ledger.Book(path))
 
     def branch(self, experiment: str) -> str:
         """Return the branch of an experiment."""

@@ -10,7 +10,7 @@ import json
 import os
 from typing import Any
 
-from autoresearch import attempts, clock, judging, ledger, metrics, parents, paths, talk
+from autoresearch import attempts, clock, judging, metrics, parents, paths, talk
 from autoresearch.attempts import State
 from autoresearch.campaign import Campaign, secret_values
 from autoresearch.launchers import Outcome
@@ -84,11 +84,11 @@ def too_small(rows: list[Row], row: Row) -> str:
 
 def _append(campaign: Campaign, book: str, row: Row) -> Row:
     try:
-        return ledger.append(book, row)
+        return campaign.book(book).append(row)
     except OSError as error:
         if error.errno != errno.ENOSPC or not _give_way(campaign):
             raise
-        return ledger.append(book, row)
+        return campaign.book(book).append(row)
 
 
 def _give_way(campaign: Campaign) -> bool:

@@ -36,7 +36,7 @@ def facts(campaign: Campaign, rows: list[Row], states: list[State], now: float |
         now=now,
         first_launch=first,
         deadline=deadline or None,
-        attempts=[stop.Idea(r.experiment, r.value, r.status, r.end_cause, r.commit) for r in rows],
+        attempts=rows,
         running=[state.experiment for state in running],
         gpu_hours_used=_gpu_hours(rows, running, gpus, now) if gpus else 0.0,
         direction=campaign.plan.direction,

@@ -8,8 +8,8 @@ ones too.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any, NamedTuple
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from autoresearch import durations
 from autoresearch.errors import Usage
@@ -49,6 +49,24 @@ class Rules(NamedTuple):
         return cls(**{**data, "target": (str(target[0]), str(target[1]), float(target[2])) if target else None})
 
 
+if TYPE_CHECKING:
+    from typing import Protocol
+
+    class Attempt(Protocol):
+        """What the rules ask of a row: an `Idea`, or the ledger's own row, of which 10,000 need no copy."""
+
+        @property
+        def experiment(self) -> str: ...
+        @property
+        def value(self) -> float | None: ...
+        @property
+        def status(self) -> str: ...
+        @property
+        def end_cause(self) -> str: ...
+        @property
+        def commit(self) -> str: ...
+
+
 class Idea(NamedTuple):
     """One row of the ledger, as the rules see it: smoke rows are left out, repeats and reruns are not."""
 
@@ -65,7 +83,7 @@ class Facts(NamedTuple):
     now: float
     first_launch: float | None = None
     deadline: float | None = None  # as kept on disk since the first launch; None: worked out from the rules
-    attempts: list[Idea] = []  # in ledger order
+    attempts: Sequence[Attempt] = ()  # in ledger order
     running: list[str] = []  # experiments with a launch that has no row yet, reserved ones included
     gpu_hours_used: float = 0.0  # what running ones have used so far included
     direction: str = "max"
@@ -228,7 +246,7 @@ def reaches(value: float, op: str, bound: float) -> bool:
 def _target_trigger(target: tuple[str, str, float], facts: Facts) -> Trigger:
     """Only a kept, valid value reaches a target: one within the noise or outside a guard is not clearly there."""
     name, op, bound = target_of(Rules(target=target), facts.direction) or target
-    kept = [idea.value for idea in facts.attempts if idea.value is not None and idea.status == "keep"]
+    kept = [v for idea in facts.attempts if idea.status == "keep" and (v := idea.value) is not None]
     if not kept:
         return Trigger("target_metric", False, f"no result of {name} {op} {bound:.12g} yet")
     best = max(kept) if op in (">", ">=") else min(kept)
