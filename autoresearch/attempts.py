@@ -1,18 +1,20 @@
 """The state of an attempt from its reservation until its row is written; what recovery reads after a kill -9.
 
-One JSON file an attempt below the campaign's `.state`, padded to a fixed size and overwritten in place, so that it can
-be updated, and carry the finished row, when the disk is full.
+One file an attempt below the campaign's `.state`. It has two slots of a fixed size, each a line with a counter and a
+checksum and a line of JSON, padded. An update overwrites the older slot in place: it needs no room, so that the
+finished row can be kept when the disk is full, and a kill or a power cut in mid-write leaves the state before it.
 """
 
 from __future__ import annotations
 
 import json
 import os
+from binascii import crc32
 from typing import NamedTuple
 
 from autoresearch import files, names, paths
 
-_SIZE = 16 * 1024
+_SLOT = 12 * 1024  # at least; and four times the first state, which grows by its row
 
 
 class State(NamedTuple):
@@ -82,24 +84,47 @@ def forget_lock(where: paths.Campaign, name: str) -> None:
 
 def create(where: paths.Campaign, state: State) -> None:
     """Write the state of a new attempt; durable when it returns."""
-    files.replace(path(where, state.id), _encode(state))
+    _replace(path(where, state.id), json.dumps(state._asdict()).encode(), 1)
 
 
 def update(where: paths.Campaign, state: State) -> State:
-    """Overwrite the state in place (no new disk block is needed) and return it."""
-    data = _encode(state)
-    fd = os.open(path(where, state.id), os.O_WRONLY | os.O_CLOEXEC)
+    """Overwrite the state in place (no new disk block is needed) and return it.
+
+    Raises:
+        FileNotFoundError: the attempt is over.
+    """
+    data, file = json.dumps(state._asdict()).encode(), path(where, state.id)
+    fd = os.open(file, os.O_RDWR | os.O_CLOEXEC)
     try:
-        os.pwrite(fd, data, 0)
-        os.fsync(fd)
+        held = os.pread(fd, os.fstat(fd).st_size, 0)
+        size = len(held) // 2
+        known = [_slot(held[:size])[0], _slot(held[size:])[0]]
+        block = _encode(data, max(known) + 1)
+        if len(block) <= size:
+            os.pwrite(fd, block.ljust(size), size if known[0] > known[1] else 0)
+            os.fsync(fd)
     finally:
         os.close(fd)
+    if len(block) > size:
+        _replace(file, data, max(known) + 1)
     return state
 
 
-def _encode(state: State) -> bytes:
-    data = json.dumps(state._asdict()).encode()
-    return data.ljust(max(_SIZE, (len(data) // _SIZE + 1) * _SIZE)) + b"\n"
+def _replace(file: str, data: bytes, count: int) -> None:
+    size = max(_SLOT, len(data) * 4)
+    files.replace(file, _encode(data, count).ljust(size) + b" " * size)
+
+
+def _encode(data: bytes, count: int) -> bytes:
+    return b"%d %08x\n%s\n" % (count, crc32(data), data)
+
+
+def _slot(block: bytes) -> tuple[int, bytes]:
+    """Return counter and JSON of a slot, (0, nothing) when it is empty or was torn."""
+    head, _, rest = block.partition(b"\n")
+    data = rest.partition(b"\n")[0]
+    count, _, check = head.partition(b" ")
+    return (int(count), data) if data and check == b"%08x" % crc32(data) and count.isdigit() else (0, b"")
 
 
 def remove(where: paths.Campaign, state: State) -> None:
@@ -122,11 +147,12 @@ def every(where: paths.Campaign) -> list[State]:
 
 
 def read(file: str) -> State | None:
-    """Return the state in a file; None when it is gone or a power cut tore it."""
+    """Return the state in a file; None when it is gone or was never whole."""
     try:
         with open(file, "rb") as handle:
-            # One line: behind it may stand the end of a longer state that was overwritten.
-            return State(**json.loads(handle.readline()))
+            held = handle.read()
+        size = len(held) // 2
+        return State(**json.loads(max(_slot(held[:size]), _slot(held[size:]))[1]))
     except (FileNotFoundError, ValueError, TypeError):
         return None
 

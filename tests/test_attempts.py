@@ -63,6 +63,31 @@ def test_a_shorter_state_leaves_nothing_of_a_longer_one(where: paths.Campaign) -
     assert found.notes == []
 
 
+def test_a_write_that_was_cut_leaves_the_state_before_it(where: paths.Campaign) -> None:
+    """A kill or a power cut may stop an update at any page, and a reader may look in the middle of it."""
+    made = state(notes=["x" * 9000])
+    attempts.create(where, made)
+    file = Path(attempts.path(where, "y"))
+    for phase in ("launched", "ended", "concluded"):
+        before, old = file.read_bytes(), attempts.read(str(file))
+        made = attempts.update(where, made._replace(phase=phase))
+        after = file.read_bytes()
+        for cut in range(0, len(after), 512):
+            file.write_bytes(after[:cut] + before[cut:])
+            assert attempts.read(str(file)) in (old, made)
+        file.write_bytes(after)
+        assert attempts.read(str(file)) == made
+
+
+def test_a_state_that_outgrows_its_slot(where: paths.Campaign) -> None:
+    made = state()
+    attempts.create(where, made)
+    made = attempts.update(where, made._replace(row=["x" * 50_000]))
+    assert attempts.read(attempts.path(where, "y")) == made
+    made = attempts.update(where, made._replace(phase="ended"))
+    assert attempts.read(attempts.path(where, "y")) == made
+
+
 def test_all_attempts_in_the_order_of_their_reservation(where: paths.Campaign) -> None:
     assert attempts.every(paths.Campaign("/none", "/none", "c")) == []
     for one in (state("b", 3), state("a", 1), state("c", 2, smoke=True)):
