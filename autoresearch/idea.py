@@ -87,7 +87,9 @@ def find(opened: Campaign, rows: list[Row], name: str) -> Start:
 def adopted(opened: Campaign, rows: list[Row], name: str) -> Start:
     """Return an idea whose branch is there although it never ran, its parent as the commit says."""
     tip = experiment.own_tip(opened, name)
-    commit = opened.git.commit(f"{tip}^")
+    # Not `tip^`: an idea that was withdrawn twice has two commits of its own.
+    form = "--format=%(trailers:key=Parent,valueonly)"
+    commit = opened.git.commit(opened.git.run("show", "-s", "--no-notes", form, tip, "--").decode().strip())
     owner = parents.owner_of(rows, commit)
     return Start(name, Parent(commit, owner.experiment if owner else ""), tip, None, None, None)
 

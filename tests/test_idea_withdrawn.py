@@ -1,0 +1,21 @@
+"""An idea that was withdrawn before it ran, and is called again."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from autoresearch import idea
+from autoresearch.parents import Parent
+from tests.campaigns import approved, row
+from tests.conftest import git
+
+
+def test_an_idea_that_was_withdrawn_twice_keeps_its_parent(repo: Path, tmp_path: Path) -> None:
+    opened = approved(repo, tmp_path / "scratch")
+    base = tip = opened.plan.base
+    for _ in range(2):
+        message = f"area: change\n\nCampaign: c\nExperiment: y\nParent: {base}"
+        tip = git(repo, "commit-tree", "-p", tip, "-m", message, f"{base}^{{tree}}")
+    git(repo, "branch", "ar/c/y", tip)
+    start = idea.adopted(opened, [row("baseline", 0.5, commit=base)], "y")
+    assert (start.parent, start.tip) == (Parent(base, "baseline"), tip)
