@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from autoresearch import attempts, campaign, clock, ledger, paths, plan, stop
+from autoresearch import attempts, campaign, clock, ledger, paths, plan, session_files, stop
 from autoresearch.attempts import State
 from autoresearch.campaign import Campaign
 from autoresearch.ledger import Row
@@ -129,3 +129,15 @@ def state(opened: Campaign, experiment: str, **more: object) -> State:
     Path(opened.where.state).mkdir(parents=True, exist_ok=True)
     attempts.create(opened.where, made)
     return made
+
+
+def notes_of(opened: Campaign) -> session_files.Notes:
+    """The session of a campaign that has one."""
+    found = session_files.current(opened.where)
+    assert found is not None
+    return found
+
+
+def sections(path: str) -> list[str]:
+    """The headings of a note."""
+    return [line[3:] for line in Path(path).read_text().split("\n") if line.startswith("## ")]
