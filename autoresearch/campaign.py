@@ -7,7 +7,7 @@ import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from autoresearch import attempts, clock, files, knobs, ledger, names, paths, plan
+from autoresearch import clock, files, knobs, ledger, names, paths, plan
 from autoresearch.errors import Refused, Usage
 from autoresearch.git import Git
 
@@ -194,8 +194,3 @@ def make_root(where: paths.Campaign) -> None:
     os.makedirs(where.root, mode=0o700, exist_ok=True)
     device = os.stat(where.root).st_dev
     files.replace(where.marker, f"{where.repository}\n{where.name}\n{device}\n".encode())
-
-
-def unfinished(where: paths.Campaign) -> list[attempts.State]:
-    """Return the attempts without a row, oldest first."""
-    return attempts.every(where)

@@ -71,11 +71,6 @@ def _fill(word: str, values: dict[str, str]) -> str:
     return _PLACE.sub(lambda match: values.get(match[1], match[0]), word)
 
 
-def has_seed(line: str, overrides: list[str]) -> bool:
-    """Return whether repeats differ in their seed."""
-    return "{seed}" in line or any("{seed}" in word for word in overrides)
-
-
 def show(argv: list[str]) -> str:
     """Return the command as one line that a shell would split into the same words."""
     return shlex.join(argv)

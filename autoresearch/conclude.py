@@ -243,14 +243,3 @@ def note_line(campaign: Campaign, row: Row) -> str:
 def outcome_of(state: State) -> Outcome | None:
     """Return the outcome a state carries, None before the run has ended."""
     return Outcome(**state.outcome) if state.outcome else None  # type: ignore[arg-type]
-
-
-def crash_of(row: Row) -> bool:
-    """Return whether a row makes its verb end with 4."""
-    return row.status == "crash"
-
-
-def baseline_done(rows: list[Row]) -> bool:
-    """Return whether the baseline has a valid value."""
-    row = parents.latest(rows, parents.BASELINE)
-    return row is not None and row.value is not None

@@ -38,12 +38,6 @@ class Refused(AutoresearchError):
     code = 3
 
 
-class RunCrashed(AutoresearchError):
-    """The run ended as a crash; its row is written and counted."""
-
-    code = 4
-
-
 class TryAgain(AutoresearchError):
     """A lock or a device is busy; the same call may go through later."""
 

@@ -61,7 +61,7 @@ def supervise(opened: Campaign, state: State) -> None:
 
 
 def run_one(opened: Campaign, state: State) -> bool:
-    """Run one reserved attempt to its row; False when it was withdrawn before anything ran."""
+    """Run one reserved attempt to its row; False when nothing is to follow it: it never ran, or was asked to end."""
     lease: devices.Lease | None = None
     turn = conversion.Turn(-1, "")
     try:
@@ -71,6 +71,7 @@ def run_one(opened: Campaign, state: State) -> bool:
                 turn = take_turn(opened, state)
             state = may_still_run(opened, state)
         outcome = _follow(opened, state)
+        others = lease.neighbours() if lease else []
     except AutoresearchError as refusal:
         withdraw(opened, state, refusal)
         return False
@@ -79,9 +80,11 @@ def run_one(opened: Campaign, state: State) -> bool:
         if lease:
             lease.release()
     state = attempts.read(attempts.path(opened.where, state.id)) or state
-    state = attempts.update(opened.where, state._replace(phase="ended", outcome=outcome._asdict()))
+    notes = [*state.notes, *(f"not alone on this machine: {other}" for other in others)]
+    state = attempts.update(opened.where, state._replace(phase="ended", outcome=outcome._asdict(), notes=notes))
+    asked = stop_asked(opened, state)  # the request goes with the state, also when the run had ended by then
     conclude.finish(opened, state, outcome)
-    return True
+    return not asked
 
 
 def take_turn(opened: Campaign, state: State) -> conversion.Turn:
@@ -160,7 +163,13 @@ def _follow(opened: Campaign, state: State) -> Outcome:
     job = make_job(opened, state)
     watch = watch_of(opened, state)
     job_id = state.job_id or launcher.submit(job, watch)
-    return launcher.follow(job, job_id, watch)
+    try:
+        return launcher.follow(job, job_id, watch)
+    except AutoresearchError as error:
+        if opened.plan.launcher == "local":
+            raise  # it refuses only what was not started
+        launcher.cancel(job, job_id)
+        return Outcome("launcher", None, None, clock.now(), 0.0, reason=error.why)
 
 
 def watch_of(opened: Campaign, state: State) -> Watch:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from autoresearch import durations, parents, standing, talk
+from autoresearch import parents, standing, talk
 from autoresearch.attempts import State
 from autoresearch.campaign import Campaign
 from autoresearch.ledger import Row
@@ -204,8 +204,3 @@ def directory_size(path: str) -> int:
         except OSError:
             continue
     return total
-
-
-def span(minutes: float) -> str:
-    """Return minutes as a duration people read."""
-    return durations.format(minutes * 60)
