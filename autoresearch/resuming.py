@@ -15,6 +15,7 @@ FILES_LOOKED_AT = 200  # of the newest rows: a stat each
 _EVENT = re.compile(r"- (\d{4}-\d\d-\d\d \d\d:\d\d:\d\d [+-]\d\d:\d\d) \| ([^|]*?)(?: \| (.*))?$")
 _MARK = re.compile(r"([a-z0-9._-]+) marked (keep|discard|crash)")
 _LAUNCH = re.compile(r"(?:launching|launched) ([a-z0-9._-]+)")
+_WITHDRAWN = re.compile(r"withdrawn ([a-z0-9._-]+)")
 
 
 def mismatches(now: Situation, notes: Notes | None) -> list[str]:
@@ -180,6 +181,8 @@ class _Noted:
             self.verdicts[mark[1]] = mark[2]
         elif launch:
             self.launched.add(launch[1])
+        elif withdrawn := _WITHDRAWN.match(event):
+            self.launched.discard(withdrawn[1])
 
 
 def _timeline(now: Situation, notes: Notes) -> list[str]:

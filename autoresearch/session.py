@@ -23,6 +23,7 @@ CLEANED = "cleaned"
 STOP_MET = "stop condition met"
 LAUNCHING = "launching"
 LAUNCHED = "launched"
+WITHDRAWN = "withdrawn"  # it never ran and has no row
 STARTED = "started"
 RUNNING = "running"
 # After these the whole picture is written anew; none of them is on the way of a run.

@@ -74,7 +74,10 @@ def test_a_missing_branch_a_missing_commit_and_a_lost_commit_are_told_apart(open
 def test_verdicts_of_the_notes_and_rows_of_the_ledger_are_compared_both_ways(opened: Campaign) -> None:
     session.checkpoint(opened.where, "phantom: keep, ok", "never happened")
     session.checkpoint(opened.where, "launching lost on autoresearch/camp/lost")
+    session.checkpoint(opened.where, "launching gone on autoresearch/camp/gone")
+    session.checkpoint(opened.where, "withdrawn gone", "the stop rule was met while it waited")
     texts = found(opened)
+    assert not any(" gone " in text for text in texts)
     assert "the notes record phantom as keep, the ledger has no row of it" in texts
     assert "the notes say lost was launched: it neither runs nor has a row" in texts
     text = Path(opened.ledger_path).read_text().replace("\tkeep\tarea: warmup", "\tdiscard\tarea: warmup")
