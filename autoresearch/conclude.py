@@ -10,7 +10,7 @@ import json
 import os
 from typing import Any
 
-from autoresearch import attempts, clock, judging, metrics, parents, paths, talk
+from autoresearch import attempts, clock, judging, metrics, parents, paths, session, standing, talk
 from autoresearch.attempts import State
 from autoresearch.campaign import Campaign, secret_values
 from autoresearch.launchers import Outcome
@@ -48,20 +48,23 @@ def finish(campaign: Campaign, state: State, outcome: Outcome) -> Row:
     state = give_tree_back(campaign, state)
     again = state.phase == "concluded"  # an earlier try got as far as the row, perhaps as far as its note
     with campaign.locked(LOCK_WAIT_S):
+        rows = campaign.rows()
         if state.phase != "concluded":
-            row, book = decide(campaign, state, outcome)
+            row, book = decide(campaign, rows, state, outcome)
             state = attempts.update(campaign.where, state._replace(phase="concluded", row=list(row), book=book))
         written = _append(campaign, state.book, Row._make(state.row))
     clean_up(campaign, state, written, again=again)
+    where = standing.line(campaign, rows if again or state.smoke else [*rows, written], [])
+    if where.met:
+        session.checkpoint(campaign.where, session.STOP_MET, where.line)
     return written
 
 
-def decide(campaign: Campaign, state: State, outcome: Outcome) -> tuple[Row, str]:
+def decide(campaign: Campaign, rows: list[Row], state: State, outcome: Outcome) -> tuple[Row, str]:
     """Return the row of an attempt and the ledger it belongs to: plumbing runs are recorded apart.
 
     A run that is plainly too small to judge cannot be a discard: it is filed as plumbing, with the reason.
     """
-    rows = campaign.rows()
     row = make_row(campaign, rows, state, outcome)
     if state.smoke:
         return row, campaign.where.smoke_ledger
@@ -204,7 +207,7 @@ def peak_memory(where: Where, outcome: Outcome) -> tuple[float | None, str]:
 
 def clean_up(campaign: Campaign, state: State, row: Row, *, again: bool) -> None:
     """Do what follows the row: its git note, the session's notes, the socket links; then forget the attempt."""
-    from autoresearch import eviction, notes, session, sockets
+    from autoresearch import eviction, notes, sockets
 
     if state.book != campaign.where.smoke_ledger:
         write = notes.append_once if again else notes.append

@@ -153,6 +153,7 @@ def may_still_run(opened: Campaign, state: State) -> State:
 
 def withdraw(opened: Campaign, state: State, refusal: AutoresearchError) -> None:
     """Give up an attempt that never ran: no row, its place in the count is free again, the branch stays."""
+    session.checkpoint(opened.where, f"{session.WITHDRAWN} {state.id}", refusal.why)
     conclude.give_tree_back(opened, state)
     attempts.update(opened.where, state._replace(phase="withdrawn", waited=str(refusal), row=[str(refusal.code)]))
 
@@ -185,10 +186,14 @@ def watch_of(opened: Campaign, state: State) -> Watch:
         beat()  # asked regularly as long as the run goes on, whatever its launcher
         return os.path.exists(stop_file)
 
+    def started(at: float) -> None:
+        keep(started_at=at)
+        session.checkpoint(where, f"{session.LAUNCHED} {state.id}")
+
     return Watch(
         stop_requested=stop_requested,
         submitted=lambda job_id: keep(job_id=job_id),
-        started=lambda at: keep(started_at=at),
+        started=started,
         say=lambda text: keep(waited=text),
     )
 

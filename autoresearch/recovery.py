@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 
-from autoresearch import attempts, conclude, keeper, launchers, processes, talk
+from autoresearch import attempts, conclude, keeper, launchers, processes, session, talk
 from autoresearch.attempts import State
 from autoresearch.campaign import Campaign
 from autoresearch.errors import TryAgain
@@ -14,12 +14,20 @@ def is_orphan(opened: Campaign, state: State) -> bool:
     """Return whether nobody looks after an attempt: no supervisor, and no client that is about to start one."""
     if attempts.is_supervised(opened.where, state):
         return False
-    if state.phase != "reserved":
-        return True
+    return state.phase != "reserved" or not _has_client(state)
+
+
+def is_announced(opened: Campaign, state: State) -> bool:
+    """Return whether a living client is about to start the supervisor of an attempt."""
+    current = attempts.read(attempts.path(opened.where, state.id))
+    return current is not None and current.phase == "reserved" and _has_client(current)
+
+
+def _has_client(state: State) -> bool:
     try:
-        return not processes.alive(processes.parse_process(state.client))
+        return processes.alive(processes.parse_process(state.client))
     except ValueError:
-        return True
+        return False
 
 
 def finish(opened: Campaign) -> list[State]:
@@ -85,6 +93,7 @@ def settle(opened: Campaign, state: State) -> bool:
     An attempt that was reserved but never launched leaves no row: its place in the count is free again.
     """
     if state.phase in ("reserved", "withdrawn"):
+        session.checkpoint(opened.where, f"{session.WITHDRAWN} {state.id}", "it was cut off before it ran")
         give_up(opened, state)
         return False
     outcome = conclude.outcome_of(state)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from autoresearch import parents, standing, talk
+from autoresearch import parents, session, standing, talk
 from autoresearch.attempts import State
 from autoresearch.campaign import Campaign
 from autoresearch.ledger import Row
@@ -19,7 +19,7 @@ def data(campaign: Campaign, rows: list[Row], states: list[State]) -> dict[str, 
     best = values(rows, best_row)
     return {
         "campaign": campaign.name,
-        "objective": campaign.plan.objective,
+        "objective": session.objective(campaign.where, campaign.plan.objective),
         "metric": campaign.plan.metric,
         "direction": campaign.plan.direction,
         "rows": len(rows),
@@ -105,7 +105,7 @@ def markdown(campaign: Campaign, rows: list[Row], facts: dict[str, object]) -> s
     head = [
         f"# Campaign {campaign.name}",
         "",
-        *([plan.objective, ""] if plan.objective else []),
+        *([str(facts["objective"]), ""] if facts["objective"] else []),
         *(f"- {line}" for line in lines(facts)),
         "",
         "| what | value |",

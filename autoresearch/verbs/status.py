@@ -2,7 +2,19 @@
 
 from __future__ import annotations
 
-from autoresearch import attempts, campaign, clock, durations, knobs, ledger, parents, recovery, standing, talk
+from autoresearch import (
+    attempts,
+    campaign,
+    clock,
+    durations,
+    knobs,
+    ledger,
+    parents,
+    recovery,
+    session,
+    standing,
+    talk,
+)
 from autoresearch.attempts import State
 from autoresearch.campaign import Campaign
 from autoresearch.ledger import Row
@@ -32,7 +44,7 @@ def data(opened: Campaign, book: ledger.Ledger, states: list[State], orphans: li
     best = parents.best_kept(rows, opened.plan.direction)
     return {
         "campaign": opened.name,
-        "objective": opened.plan.objective,
+        "objective": session.objective(opened.where, opened.plan.objective),
         "repository": opened.where.repository,
         "metric": opened.plan.metric,
         "direction": opened.plan.direction,
@@ -75,8 +87,9 @@ def result(row: Row | None) -> dict[str, object] | None:
 def measured(rows: list[Row], row: Row | None) -> dict[str, object] | None:
     """Return a row with the mean of all runs that count for its commit."""
     found = result(row)
-    if found is not None and row is not None and (values := parents.values_of(rows, row.commit)):
-        found |= {"metric": sum(values) / len(values), "runs": len(values)}
+    if found is not None and row is not None:
+        values = parents.values_of(rows, row.commit)
+        found |= {"metric": sum(values) / len(values) if values else None, "runs": len(values)}
     return found
 
 
@@ -129,7 +142,7 @@ def lines(facts: dict[str, object]) -> list[str]:
 
 def _result(found: dict[str, object]) -> str:
     value = "no valid metric" if found["metric"] is None else f"{found['metric']:.12g}"
-    if found.get("runs", 1) != 1:
+    if found.get("runs", 1) not in (0, 1):
         value += f" (mean of {found['runs']})"
     text = f"{found['experiment']} {value} {found['status']}"
     if found["end_cause"] not in ("ok", ""):
