@@ -101,7 +101,6 @@ def cells(row: Row) -> list[str]:
 
 def markdown(campaign: Campaign, rows: list[Row], facts: dict[str, object]) -> str:
     """Return summary.md: small, absolute paths, enough to reproduce each result after scratch is wiped."""
-    plan = campaign.plan
     head = [
         f"# Campaign {campaign.name}",
         "",

@@ -100,18 +100,9 @@ def next_action(now: Situation) -> tuple[str, str]:
     name = now.opened.name
     if now.approval != "approved":
         return "approve", f"make approve CAMPAIGN={name} YES=1, after the user's yes to the plan"
-    if now.states:
-        return "wait", f"make wait CAMPAIGN={name} NAME={now.states[0].experiment}"
-    first = parents.latest(now.rows, parents.BASELINE)
-    if now.standing.met:
-        if _is_summarized(now):
-            return "report", "report the summary to the user; make extend STOP='...' needs their yes"
-        return "summarize", f"make summarize CAMPAIGN={name}"
-    if first is None:
-        return "baseline", f"make baseline CAMPAIGN={name}"
-    if first.status == "crash":
-        return "baseline", f"make show CAMPAIGN={name} NAME=baseline, put it right, then: make baseline CAMPAIGN={name}"
-    return "experiment", f"make experiment CAMPAIGN={name} NAME=y HYPOTHESIS='area: change' ... (make ideas lists some)"
+    if now.standing.met and not now.states and _is_summarized(now):
+        return "report", "report the summary to the user; make extend STOP='...' needs their yes"
+    return standing.next_step(name, now.rows, now.states, now.standing.met)
 
 
 def _is_summarized(now: Situation) -> bool:

@@ -66,3 +66,24 @@ def line(campaign: Campaign, rows: list[Row], states: list[State]) -> stop.Stand
     """Return the standing with its sentence: `stop condition not yet met: 3/24 attempted, 6h12m remaining`."""
     known = facts(campaign, rows, states)
     return stop.standing(rules(campaign), known, cap_s=None)
+
+
+def next_step(name: str, rows: list[Row], states: list[State], met: bool) -> tuple[str, str]:
+    """Return what is to be done next in an approved campaign: a keyword and the line to type.
+
+    Args:
+        name: the campaign.
+        rows: its ledger.
+        states: its attempts without a row.
+        met: whether a stop rule is met.
+    """
+    if states:
+        return "wait", f"make wait CAMPAIGN={name} NAME={states[0].experiment}"
+    if met:
+        return "summarize", f"make summarize CAMPAIGN={name}"
+    first = next((row for row in reversed(rows) if row.experiment == "baseline"), None)
+    if first is None:
+        return "baseline", f"make baseline CAMPAIGN={name}"
+    if first.status == "crash":
+        return "baseline", f"make show CAMPAIGN={name} NAME=baseline, put it right, then: make baseline CAMPAIGN={name}"
+    return "experiment", f"make experiment CAMPAIGN={name} NAME=y HYPOTHESIS='area: change' ... (make ideas lists some)"

@@ -3,10 +3,24 @@
 from __future__ import annotations
 
 import os
+import signal
 import sys
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 
-from autoresearch import attempts, campaign, clock, durations, files, keeper, parents, progress, standing, talk
+from autoresearch import (
+    attempts,
+    campaign,
+    durations,
+    files,
+    keeper,
+    parents,
+    progress,
+    recovery,
+    standing,
+    talk,
+)
 from autoresearch.attempts import State
 from autoresearch.campaign import Campaign
 from autoresearch.errors import AutoresearchError, TryAgain
@@ -18,22 +32,33 @@ POLL_S = 0.1
 
 
 def attached(opened: Campaign, state: State, done: int) -> int:
-    """Wait for a chain of runs that this process launched, show its progress, and answer; return the exit code.
-
-    Ctrl-C asks the run to end and goes on waiting for its row.
-    """
-    first = time.monotonic()
+    """Wait for a chain of runs that this process launched, show its progress, and answer; return the exit code."""
     shown = _Progress(opened, state)
-    while True:
-        try:
-            if keeper.wait(done, shown.next_in()):
-                break
-            shown.show()
-        except KeyboardInterrupt:
-            ask_to_stop(opened, state)
-            talk.note(f"{state.id} was asked to end; its row follows (a second Ctrl-C changes nothing)")
+    while not keeper.wait(done, shown.next_in()):
+        shown.show()
     shown.clear()
-    return answer(opened, state, waited_s=time.monotonic() - first)
+    return answer(opened, state)
+
+
+@contextmanager
+def ctrl_c_ends(opened: Campaign, state: State) -> Iterator[None]:
+    """Let Ctrl-C ask an attempt to end, at any moment from before its launch on, while this process goes on waiting.
+
+    Where the caller ignores Ctrl-C (a job in the background of a script), it stays ignored.
+    """
+
+    def ask(_signum: int, _frame: object) -> None:
+        ask_to_stop(opened, state)
+        text = f"autoresearch: {state.id} was asked to end; its row follows (a second Ctrl-C changes nothing)\n"
+        os.write(2, text.encode())  # print is not to be entered twice
+
+    before = signal.getsignal(signal.SIGINT)
+    if before != signal.SIG_IGN:
+        signal.signal(signal.SIGINT, ask)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
 
 
 def ask_to_stop(opened: Campaign, state: State) -> None:
@@ -54,7 +79,7 @@ def until_over(opened: Campaign, state: State, timeout_s: float | None) -> None:
     shown = _Progress(opened, state)
     lock = attempts.lock_file(opened.where, state)
     begun = time.monotonic()
-    while files.is_locked(lock):
+    while files.is_locked(lock) or recovery.is_announced(opened, state):
         if limit is not None and time.monotonic() >= limit:
             shown.clear()
             raise TryAgain("wait", f"{state.id} still runs", f"make wait NAME={state.experiment} again")
@@ -98,7 +123,7 @@ class _Progress:
             self.drawn = False
 
 
-def answer(opened: Campaign, state: State, waited_s: float = 0.0) -> int:
+def answer(opened: Campaign, state: State) -> int:
     """Say how an attempt's chain ended and where the campaign stands; return 0, or 4 for a crash.
 
     Raises:
@@ -140,8 +165,10 @@ def _unfinished(opened: Campaign, left: State) -> None:
         error.code = code
         raise error
     if left.phase == "concluded":
-        why = f"the row of {left.id} is kept in {attempts.path(opened.where, left.id)}, for want of disk space"
-        raise AutoresearchError("row", why, "free some space; the next verb writes it")
+        kept = attempts.path(opened.where, left.id)
+        log = os.path.join(progress.directories(opened.where, left).logs, "supervisor.log")
+        why = f"the row of {left.id} is kept in {kept}; what hindered its end: {log}"
+        raise AutoresearchError("row", why, "free some space where a disk is full; the next verb ends it")
 
 
 def result_lines(row: Row, *, smoke: bool = False) -> list[str]:
@@ -177,9 +204,4 @@ def closing(opened: Campaign) -> None:
     talk.out(where.line)
     if where.note:
         talk.out(where.note)
-    talk.out(f"next: {'make summarize' if where.met else 'make experiment NAME=y HYPOTHESIS=... (or make summarize)'}")
-
-
-def elapsed(state: State) -> str:
-    """Return how long an attempt has run, in words."""
-    return durations.format(clock.now() - state.started_at) if state.started_at else "not started"
+    talk.out(f"next: {standing.next_step(opened.name, rows, states, where.met)[1]}")

@@ -63,7 +63,7 @@ def data(opened: Campaign, book: ledger.Ledger, states: list[State], orphans: li
         "running": [running(opened, state) for state in states],
         "orphans": [state.id for state in orphans],
         "torn_lines": book.torn,
-        "next": next_step(opened, rows, states, where.met),
+        "next": standing.next_step(opened.name, rows, states, where.met)[1],
     }
 
 
@@ -107,15 +107,6 @@ def running(opened: Campaign, state: State) -> dict[str, object]:
         "log": progress.log_of(opened.where, state),
         "quiet_s": progress.quiet_s(opened.where, state),
     }
-
-
-def next_step(opened: Campaign, rows: list[Row], states: list[State], met: bool) -> str:
-    """Return the command to type next."""
-    if states:
-        return f"make wait NAME={states[0].experiment}"
-    if not parents.latest(rows, parents.BASELINE):
-        return f"make baseline CAMPAIGN={opened.name}"
-    return "make summarize" if met else "make experiment NAME=y HYPOTHESIS='area: change' ..."
 
 
 def lines(facts: dict[str, object]) -> list[str]:
