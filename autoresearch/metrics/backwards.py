@@ -88,19 +88,25 @@ def last_hit(log: Log, needle: bytes, judge: Judge[_T], low: int = 0, high: int 
 
 
 def _hits(data: bytes, needle: bytes, first: int, end: int) -> Iterator[int]:
-    if data.count(needle, first, end) > 200 and needle[:1].isalnum():
-        # One of them is judged all the same: the message names the longer word.
-        yield data.rfind(needle, first, min(end + len(needle) - 1, len(data)))
-        name = re.escape(needle)
-        # The look behind stands after the literal: in front of it, it would cost the fast search for the literal.
-        word = re.compile(name + rb"(?<![\w./@\\-]" + name + rb")(?![\w./@-])")
-        stop = min(end + len(needle), len(data))
-        yield from reversed([match.start() for match in word.finditer(data, first, stop) if match.start() < end])
-        return
     stop = min(end + len(needle) - 1, len(data))
+    if data.count(needle, first, end) > 200 and (words := whole_words(data, needle, first, stop)) is not None:
+        # One of them is judged all the same: the message names the longer word.
+        yield data.rfind(needle, first, stop)
+        yield from reversed(words)
+        return
     while (hit := data.rfind(needle, first, stop)) >= 0:
         yield hit
         stop = hit + len(needle) - 1
+
+
+def whole_words(data: bytes, needle: bytes, first: int, stop: int) -> list[int] | None:
+    """The hits of `needle` that are no part of a longer word; None where that cannot be seen this way."""
+    if not needle[:1].isalnum() or b"\x1b" in data:
+        return None  # a colour code in front of a word ends in a letter
+    name = re.escape(needle)
+    # The look behind stands after the literal: in front of it, it would cost the fast search for the literal.
+    word = re.compile(name + rb"(?<![\w./@\\-]" + name + rb")(?![\w/@]|[.-]\w)")
+    return [match.start() for match in word.finditer(data, first) if match.end() <= stop]
 
 
 def find(log: Log, needle: bytes, low: int = 0, high: int | None = None) -> int:

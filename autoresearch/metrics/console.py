@@ -261,7 +261,8 @@ def _all(log: backwards.Log, judge: Judge, source: str, wants_steps: bool) -> Fo
             continue
         gather.spans.append((len(gather.values), base + first, base + end))
         if not judge.options and data.count(needle, hit, hit + (1 << 14)) > DENSE:
-            shape = shape or template.learn(data, needle, hit)
+            if shape is None and (first_hit := judge(data, hit, base)) is not None and first_hit.value is not None:
+                shape = template.learn(data, needle, hit)
             if shape is not None and template.take(shape, data, first, stop, gather):
                 continue
             shape = None
@@ -281,6 +282,12 @@ def _all(log: backwards.Log, judge: Judge, source: str, wants_steps: bool) -> Fo
 
 def _judged(judge: Judge, data: bytes, base: int, first: int, stop: int) -> Iterator[Hit]:
     hit = data.find(judge.needle, first, stop)
+    if data.count(judge.needle, hit, hit + (1 << 14)) > DENSE:
+        words = backwards.whole_words(data, judge.needle, first, stop)
+        if words is not None:
+            judge(data, hit, base)  # for the message, should it be a part of a longer name
+            yield from (judged for word in words if (judged := judge(data, word, base)) is not None)
+            return
     while hit >= 0:
         judged = judge(data, hit, base)
         if judged is not None:
