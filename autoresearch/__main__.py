@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import sys
 
 from autoresearch.errors import AutoresearchError
+from autoresearch.leaving import leave
 
 
 def main(argv: list[str]) -> int:
@@ -34,5 +36,5 @@ def main(argv: list[str]) -> int:
 
 
 if __name__ == "__main__":
-    # os._exit is not used: buffered output and the locks of a verb end in order.
-    sys.exit(main(sys.argv[1:]))
+    gc.disable()  # a verb ends before there is garbage worth looking for; a supervisor turns it on again
+    leave(main(sys.argv[1:]))

@@ -51,8 +51,12 @@ def detach(opened: Campaign, state: State) -> int:
 
 def supervise(opened: Campaign, state: State) -> None:
     """Run an attempt, write its row, then the runs that its verdict asks for (repeats, confirming pairs)."""
+    import gc
+
     from autoresearch import series_of_runs
 
+    gc.freeze()  # what the client had loaded stays for good, and in memory that both share
+    gc.enable()
     pending: State | None = state
     while pending is not None:
         finished = run_one(opened, pending)
