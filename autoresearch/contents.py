@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 import os
 
@@ -11,7 +10,7 @@ from autoresearch import files, paths
 
 def key(tree: str, overrides: list[str]) -> str:
     """Return the identity of what would run: the git tree of the files, and the words for the command."""
-    return hashlib.sha256(json.dumps([tree, overrides]).encode()).hexdigest()
+    return files.digest(json.dumps([tree, overrides]).encode())
 
 
 def earlier(where: paths.Campaign, wanted: str, name: str) -> str:

@@ -11,10 +11,9 @@ import fcntl
 import os
 import time
 from collections.abc import Callable
-from hashlib import sha256
 from typing import NamedTuple
 
-from autoresearch import paths
+from autoresearch import files, paths
 from autoresearch.errors import TryAgain
 from autoresearch.plan import Plan
 
@@ -47,7 +46,7 @@ def take(plan: Plan, scratch: str, *, say: Callable[[str], None], stop: Callable
         return Turn(-1, "")
     root = paths.cache_root(scratch)
     os.makedirs(root, mode=0o700, exist_ok=True)
-    marker = os.path.join(root, f".converted-{sha256(plan.model.encode()).hexdigest()[:16]}")
+    marker = os.path.join(root, f".converted-{files.digest(plan.model.encode())[:16]}")
     fd = os.open(f"{marker}.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     told = False
     while not os.path.exists(marker):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import shutil
 from typing import NamedTuple
 
 from autoresearch import paths
@@ -104,7 +103,11 @@ def forget_bytecode(where: paths.Campaign, tree: str) -> None:
 
     Python trusts a .pyc by size and whole seconds, so an edit of the same size right after would run the old code.
     """
-    shutil.rmtree(bytecode_root(where) + tree, ignore_errors=True)
+    left = bytecode_root(where) + tree
+    if os.path.lexists(left):
+        import shutil
+
+        shutil.rmtree(left, ignore_errors=True)
 
 
 def _python(where: paths.Campaign, tree: str) -> dict[str, str]:

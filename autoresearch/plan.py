@@ -72,9 +72,7 @@ class Approval(NamedTuple):
 
 def digest(data: bytes) -> str:
     """Return the identity of a plan's exact text."""
-    import hashlib
-
-    return hashlib.sha256(data).hexdigest()
+    return files.digest(data)
 
 
 def dump(plan: Plan) -> bytes:

@@ -75,3 +75,10 @@ def test_a_table_leaves_numbers_as_they_are_written() -> None:
     assert shown.splitlines()[-1].split() == ["1234e56", "0.90", "007"]
     assert talk.pairs([]) == ""
     assert talk.pairs([("a", "1"), ("long", "2")]) == "a     1\nlong  2"
+
+
+@given(st.text(alphabet=st.characters(exclude_categories=["Cs"]), min_size=6, max_size=20))
+def test_every_form_that_urllib_and_base64_make_is_masked(secret: str) -> None:
+    encoded = base64.b64encode(secret.encode()).decode()
+    for form in (secret, quote(secret, safe=""), encoded, encoded.rstrip("=")):
+        assert talk.masked(f"<{form}>", [secret]) in ("<[secret]>", "<[secret]=>", "<[secret]==>")
