@@ -19,7 +19,8 @@ from typing import Any, NamedTuple, TypeVar
 from autoresearch import processes
 from autoresearch.errors import Refused, TryAgain, Usage
 
-DIRECTORY = "/tmp/autoresearch-devices"  # not TMPDIR: all users of the machine must meet here
+# Not TMPDIR: all users of the machine must meet here. The variable keeps the tests apart from real runs.
+DIRECTORY = os.environ.get("AUTORESEARCH_DEVICES") or "/tmp/autoresearch-devices"
 LOOK_S = 0.5
 RECORD_BYTES = 4096
 _T = TypeVar("_T")
