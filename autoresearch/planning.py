@@ -99,10 +99,10 @@ def _places(made: Plan, where: paths.Campaign, git: Git) -> Plan:
 
     prefix = knobs.text("PREFIX") or made.prefix or f"autoresearch/{time.strftime('%Y-%m-%d')}-{where.name}"
     names.check_prefix(prefix)
-    base = made.base
-    if knobs.get("BASE") or not base:
-        base = git.commit(knobs.text("BASE", "HEAD"))
-    remarks = repository.check(git, prefix, base)
+    start = made.base if made.base and not knobs.get("BASE") else knobs.text("BASE", "HEAD")
+    # It looks at the repository first: one without a commit gets its own remedy.
+    remarks = repository.check(git, prefix, start)
+    base = git.commit(start)
     scratch, source = paths.scratch_root(where.repository, knobs.text("SCRATCH") or made.scratch)
     if made.scratch and not knobs.get("SCRATCH"):
         source = made.scratch_source

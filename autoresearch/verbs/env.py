@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import shlex
 
-from autoresearch import campaign, environment, knobs, paths, plan, talk
+from autoresearch import campaign, environment, knobs, names, paths, plan, talk
 from autoresearch.errors import AutoresearchError
 
 
@@ -34,9 +34,9 @@ def _exports() -> tuple[dict[str, str], paths.Campaign]:
             raise
         scratch = paths.scratch_root(top, knobs.text("SCRATCH"))[0]
         return paths.cache_exports(paths.cache_root(scratch)), paths.Campaign(top, scratch, "")
-    name = knobs.text("NAME")
-    if not name:
+    if not knobs.get("NAME"):
         return paths.cache_exports(paths.cache_root(where.scratch)), where
+    name = names.check("NAME", knobs.text("NAME"))
     links = {key: value for key, value in _live_links(where, name).items() if value}
     return environment.build(where, made, name, where.attempt(name, 1), "", links).exports, where
 
