@@ -28,6 +28,8 @@ hermetic_setup() {
     scratch=${base}/scratch
     mkdir -p -- "${home}" "${scratch}" "${base}/tmp"
     export HOME=${home} TMPDIR=${base}/tmp USER=ubuntu TZ=UTC LC_ALL=C.UTF-8
+    # The devices of a machine of its own: real runs on this one neither wait for the tests nor hold them up.
+    export AUTORESEARCH_DEVICES=${base}/devices
     export GIT_CONFIG_GLOBAL=${home}/.gitconfig GIT_CONFIG_NOSYSTEM=1
     export PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin
     git config --global user.name "A Researcher"
@@ -176,7 +178,7 @@ snapshot_checkout() (
     find .git -maxdepth 1 -name '*_HEAD' -exec sha256sum {} +
     cat .git/logs/refs/stash 2>/dev/null
     git for-each-ref refs/heads/main refs/heads/user refs/tags refs/stash refs/remotes
-    GIT_OPTIONAL_LOCKS=0 git status --porcelain=v2 --ignored --branch
+    GIT_OPTIONAL_LOCKS=0 git status --porcelain=v2 --ignored --branch | grep -vxE '! (reports|session)/'
 )
 
 # until_true SECONDS COMMAND...: polls; fails when it stays false.
