@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import re
+import time
 from collections.abc import Collection, Mapping, Sequence
 from contextlib import AbstractContextManager
 
@@ -19,6 +20,7 @@ TIMEOUT_S = 120.0
 # Filling a tree of a large repository from a slow disk took 27 s for eight at once; a lock waits longer than that.
 SLOW_S = 1800.0
 LOCK_WAIT_S = 600.0
+REF_WAIT_S = 10.0
 ZEROS = "0" * 40
 
 # Everything else that starts with GIT_ steers git (what `git rev-parse --local-env-vars` lists, traces, prompts,
@@ -66,7 +68,7 @@ SETTINGS = (
     ("core.safecrlf", "false"),
     ("core.quotePath", "false"),
     ("core.fsync", "committed,loose-object,reference"),
-    ("core.filesRefLockTimeout", "10000"),
+    ("core.filesRefLockTimeout", f"{REF_WAIT_S * 1000:.0f}"),
     ("core.packedRefsTimeout", "10000"),
     ("submodule.recurse", "false"),
     ("status.renames", "false"),
@@ -287,3 +289,23 @@ def repository_lock(common: str) -> AbstractContextManager[int]:
         common: the repository's common git directory.
     """
     return files.locked(os.path.join(common, "autoresearch.lock"), wait_s=LOCK_WAIT_S)
+
+
+def write_own_ref(git: Git, ref: str, *args: str, input: bytes | None = None) -> Done:
+    """Run a git call that writes a ref which only autoresearch writes, and return what it said.
+
+    A git that was killed, or a power cut, leaves the ref's lock file, and no later call would ever get past it. The
+    caller holds the lock of ours that keeps other writers away; so a lock file that was there all the time that git
+    waited for it is nobody's, and is removed.
+    """
+    done = git.call(*args, input=input)
+    if not done.code or b".lock': File exists" not in done.err:
+        return done
+    lock = os.path.join(git.common, f"{ref}.lock")
+    try:
+        if time.time() - os.stat(lock).st_mtime < REF_WAIT_S - 1:
+            return done
+        os.unlink(lock)
+    except FileNotFoundError:
+        pass
+    return git.call(*args, input=input)

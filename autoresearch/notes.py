@@ -10,7 +10,7 @@ import os
 from collections.abc import Iterator
 
 from autoresearch.errors import AutoresearchError
-from autoresearch.git import Git, failure, repository_lock
+from autoresearch.git import Git, failure, repository_lock, write_own_ref
 
 REF = "refs/notes/autoresearch"
 
@@ -45,7 +45,8 @@ def append_once(git: Git, commit: str, line: str) -> bool:
 
 
 def _append(git: Git, commit: str, line: str) -> None:
-    done = git.call("notes", f"--ref={REF}", "append", "-F", "-", commit, input=os.fsencode(_single(line)) + b"\n")
+    words = ("notes", f"--ref={REF}", "append", "-F", "-", commit)
+    done = write_own_ref(git, REF, *words, input=os.fsencode(_single(line)) + b"\n")
     if done.code:
         raise failure(("git", "notes"), done)
 

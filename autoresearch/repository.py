@@ -8,7 +8,16 @@ from typing import NamedTuple
 
 from autoresearch import files
 from autoresearch.errors import Refused
-from autoresearch.git import ZEROS, Git, failure, foreign_owner, no_identity, owner_name, repository_lock
+from autoresearch.git import (
+    ZEROS,
+    Git,
+    failure,
+    foreign_owner,
+    no_identity,
+    owner_name,
+    repository_lock,
+    write_own_ref,
+)
 from autoresearch.spawn import Done
 
 # What git leaves in its directory while something is half done, and how it is finished.
@@ -200,7 +209,8 @@ def create_branch(git: Git, branch: str, commit: str, why: str = "autoresearch")
         BranchExists: it is there.
         Refused: another branch is in its way.
     """
-    done = git.call("update-ref", "-m", why, "--", f"refs/heads/{branch}", commit, ZEROS[:1] * len(commit))
+    ref = f"refs/heads/{branch}"
+    done = write_own_ref(git, ref, "update-ref", "-m", why, "--", ref, commit, ZEROS[:1] * len(commit))
     if not done.code:
         return
     if b"already exists" in done.err or b"but expected" in done.err:
@@ -216,7 +226,8 @@ def move_branch(git: Git, branch: str, commit: str, old: str, why: str = "autore
     Raises:
         Refused: the branch is no longer at `old`; nothing was changed.
     """
-    done = git.call("update-ref", "-m", why, "--", f"refs/heads/{branch}", commit, old)
+    ref = f"refs/heads/{branch}"
+    done = write_own_ref(git, ref, "update-ref", "-m", why, "--", ref, commit, old)
     if done.code:
         if b"but expected" in done.err or b"unable to resolve" in done.err:
             raise Refused("branch", f"{branch} is no longer at {old[:12]}", "look who moved it: git reflog " + branch)
