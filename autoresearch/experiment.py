@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 
-from autoresearch import attempts, campaign, knobs, launch, launchers, parents, recovery, reservation, session, talk
+from autoresearch import campaign, knobs, launch, launchers, parents, recovery, reservation, session, talk
 from autoresearch.campaign import Campaign
 from autoresearch.errors import Refused, Usage
 from autoresearch.reservation import Draft
@@ -80,17 +80,18 @@ def run_draft(opened: Campaign, draft: Draft, publish: reservation.Publish) -> i
     state = reservation.reserve(opened, draft, publish)
     try:
         state = launch.prepare(opened, state)
+        session.checkpoint(opened.where, f"{session.LAUNCHING} {state.id} on {state.branch}", state.description)
     except BaseException:
         # The branch keeps the hypothesis; the place in the count is free again.
         recovery.give_up(opened, state)
         raise
-    session.checkpoint(opened.where, f"{session.LAUNCHING} {state.id} on {state.branch}", state.description)
-    done = launch.detach(opened, state)
-    if knobs.flag("DETACH"):
-        talk.out(state.id)
-        talk.note(f"{state.id} runs on {state.branch}; next: make wait NAME={state.experiment}")
-        return 0
-    return waiting.attached(opened, state, done)
+    with waiting.ctrl_c_ends(opened, state):
+        done = launch.detach(opened, state)
+        if not knobs.flag("DETACH"):
+            return waiting.attached(opened, state, done)
+    talk.out(state.id)
+    talk.note(f"{state.id} runs on {state.branch}; next: make wait NAME={state.experiment}")
+    return 0
 
 
 def baseline_draft(opened: Campaign) -> tuple[Draft, reservation.Publish]:

@@ -1,4 +1,4 @@
-"""What the end-to-end fault tests share: a real campaign driven through bin/ and make, and what must hold afterwards."""
+"""What the end-to-end fault tests share: a real campaign driven through bin/ and make, and what must hold after it."""
 
 from __future__ import annotations
 

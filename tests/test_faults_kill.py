@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from autoresearch import processes
-from tests.faults import Lab, ended, idea, kill_all, train_repo, until
+from tests.faults import Lab, ended, idea, kill_all, train_repo
 
 pytestmark = pytest.mark.slow
 KILLS = 12

@@ -12,6 +12,9 @@ def run() -> int:
     name = names.check("NAME", knobs.required("NAME", "y"))
     timeout = knobs.text("TIMEOUT")
     limit = durations.parse(timeout) if timeout else None
+    mine = [state for state in attempts.every(opened.where) if name in (state.experiment, state.id)]
+    if mine and mine[0].phase == "withdrawn" and not attempts.is_supervised(opened.where, mine[0]):
+        return waiting.answer(opened, mine[0])  # which says why
     recovery.finish(opened)
     mine = [state for state in attempts.every(opened.where) if name in (state.experiment, state.id)]
     if mine:
