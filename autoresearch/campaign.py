@@ -49,7 +49,6 @@ class Campaign:
         self.approval = approval
         self.plan = approval.plan
         self.git = Git(where.repository, drop_env_keys=secret_keys())
-        self._books: dict[str, ledger.Book] = {}
 
     @property
     def name(self) -> str:
@@ -63,11 +62,7 @@ class Campaign:
 
     def rows(self, *, smoke: bool = False) -> list[ledger.Row]:
         """Return the ledger's rows, oldest first; no lock is taken."""
-        return self.book(self.where.smoke_ledger if smoke else self.ledger_path).read().rows
-
-    def book(self, path: str) -> ledger.Book:
-        """Return one of the campaign's ledgers; the supervisor inherits what its client has parsed."""
-        return self._books.setdefault(path, ledger.Book(path))
+        return ledger.read(self.where.smoke_ledger if smoke else self.ledger_path).rows
 
     def branch(self, experiment: str) -> str:
         """Return the branch of an experiment."""
@@ -125,8 +120,9 @@ def find(name: str = "") -> paths.Campaign:
     where = paths.Campaign(top, "", name)
     approval = plan.read_approval(where)
     if approval:
-        return where._replace(scratch=approval.plan.scratch)
-    return where._replace(scratch=plan.load(where.plan)[0].scratch)
+        return where._replace(scratch=approval.plan.scratch, account=approval.plan.account)
+    made = plan.load(where.plan)[0]
+    return where._replace(scratch=made.scratch, account=made.account)
 
 
 def _last(top: str) -> str:

@@ -10,7 +10,7 @@ import json
 import os
 from typing import Any
 
-from autoresearch import attempts, clock, judging, metrics, parents, paths, session, standing, talk
+from autoresearch import attempts, clock, judging, ledger, metrics, parents, paths, session, standing, talk
 from autoresearch.attempts import State
 from autoresearch.campaign import Campaign, secret_values
 from autoresearch.launchers import Outcome
@@ -87,11 +87,11 @@ def too_small(rows: list[Row], row: Row) -> str:
 
 def _append(campaign: Campaign, book: str, row: Row) -> Row:
     try:
-        return campaign.book(book).append(row)
+        return ledger.append(book, row)
     except OSError as error:
         if error.errno != errno.ENOSPC or not _give_way(campaign):
             raise
-        return campaign.book(book).append(row)
+        return ledger.append(book, row)
 
 
 def _give_way(campaign: Campaign) -> bool:
@@ -170,7 +170,7 @@ def make_row(campaign: Campaign, rows: list[Row], state: State, outcome: Outcome
         memory_source="" if crash else str(measured["memory_source"]),
         checkpoint_path=at.checkpoints,
         artifacts_path=at.artifacts,
-        cache_root=paths.cache_root(campaign.where.scratch),
+        cache_root=campaign.where.caches,
         host=outcome.host or os.uname().nodename,
         verdict_by="rule",
         reason=_public("; ".join(dict.fromkeys(reason for reason in reasons if reason))),

@@ -182,14 +182,21 @@ class Book:
         return row
 
 
+_books: dict[str, Book] = {}  # of this process; a supervisor inherits what its client has parsed
+
+
+def _book(path: str) -> Book:
+    return _books.setdefault(path, Book(path))
+
+
 def read(path: str) -> Ledger:
     """Return the rows of a ledger, see `Book.read`."""
-    return Book(path).read()
+    return _book(path).read()
 
 
 def append(path: str, row: Row) -> Row:
     """Append a row to a ledger, see `Book.append`."""
-    return Book(path).append(row)
+    return _book(path).append(row)
 
 
 def _row(line: str, fields: list[str]) -> Row:

@@ -18,7 +18,9 @@ def plain(text: str) -> str:
 
 def one_line(text: str, limit: int = 0) -> str:
     """Return `text` as one line without control characters, cut to `limit` characters when given."""
-    line = " ".join(plain(text).split())
+    # Nearly every text is one already: printable, with single blanks inside.
+    is_one = text.isprintable() and "  " not in text and text == text.strip()
+    line = text if is_one else " ".join(plain(text).split())
     return line if not limit or len(line) <= limit else line[: limit - 1] + "…"
 
 

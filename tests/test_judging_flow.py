@@ -172,17 +172,17 @@ def test_a_row_without_room_is_kept_in_the_state_and_written_later(make: Make, m
     import errno
 
     opened = make()
-    real = ledger.Book.append
+    real = ledger.append
 
-    def full(book: ledger.Book, one: Row) -> Row:
+    def full(path: str, one: Row) -> Row:
         raise OSError(errno.ENOSPC, "No space left on device")
 
-    monkeypatch.setattr(ledger.Book, "append", full)
+    monkeypatch.setattr(ledger, "append", full)
     with pytest.raises(OSError, match="No space"):
         finished(opened, "val_accuracy: 0.5\n")
     [left] = attempts.every(opened.where)
     assert left.phase == "concluded"
-    monkeypatch.setattr(ledger.Book, "append", real)
+    monkeypatch.setattr(ledger, "append", real)
     outcome = conclude.outcome_of(left) or Outcome("lost", None, None, None, 0.0)
     made = conclude.finish(opened, left, outcome)
     assert (made.metric_value, made.end_cause) == ("0.5", "ok")

@@ -64,4 +64,4 @@ def test_reading_in_steps_gives_what_reading_at_once_gives(
     for junk, is_row in steps:
         whole += ledger.encode(Row(experiment=junk.hex(), attempt="1")) if is_row else junk
         path.write_bytes(ledger.HEADER + whole)
-        assert book.read() == ledger.read(str(path))
+        assert book.read() == Book(str(path)).read()
