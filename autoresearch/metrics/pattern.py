@@ -198,9 +198,11 @@ def find(text: str, path: str, options: tuple[str, ...] = (), *, whole: bool = T
     if child == 0:
         _child(pattern, options, path, whole, out, into)
     os.close(into)
-    data, ended = _receive(out, child, limit_s)
-    if not ended:
+    data, code = _receive(out, child, limit_s)
+    if code is None:
         return Found(source, trouble=f"the expression {text} took longer than {limit_s:g} s and was given up")
+    if code != 0:
+        return Found(source, trouble=f"reading {path} with the expression {text} failed")
     return _unpack(data, source, path, whole)
 
 
@@ -217,8 +219,8 @@ def _child(pattern: re.Pattern[str], options: tuple[str, ...], path: str, whole:
         os._exit(code)
 
 
-def _receive(out: int, child: int, limit_s: float) -> tuple[bytes, bool]:
-    """(what the child wrote, whether it came to its end); the child is gone afterwards."""
+def _receive(out: int, child: int, limit_s: float) -> tuple[bytes, int | None]:
+    """(what the child wrote, its wait status, None when its time was up); the child is gone afterwards."""
     parts, deadline, ended = [], time.monotonic() + limit_s, False
     try:
         while (left := deadline - time.monotonic()) > 0:
@@ -237,7 +239,7 @@ def _receive(out: int, child: int, limit_s: float) -> tuple[bytes, bool]:
             code = os.waitpid(child, 0)[1]
         except ChildProcessError:
             code = 0  # someone else's wait has taken it
-    return b"".join(parts), ended and code == 0
+    return b"".join(parts), code if ended else None
 
 
 def _unpack(data: bytes, source: str, path: str, whole: bool) -> Found:

@@ -55,10 +55,9 @@ def peak_gpu_memory(where: Where) -> float | None:
     peak: float | None = None
     for path in _events(where):
         try:
-            for tag in tensorboard.tags(path, limit=5000):
-                if _GPU.fullmatch(tag):
-                    finite = [value for value in tensorboard.read(path, tag).values if value == value and value < 1e6]
-                    peak = max([*finite, *([] if peak is None else [peak])], default=None)
+            for tag, _, value in tensorboard.scan(path, b".mem_gb"):
+                if _GPU.fullmatch(tag) and 0 <= value < 1e6 and (peak is None or value > peak):
+                    peak = value
         except OSError:
             continue
     return None if peak is None else round(peak, 4)
@@ -70,7 +69,7 @@ def signals(where: Where) -> dict[str, float]:
 
     found: dict[str, float] = {}
     events = _events(where)
-    known = {tag for path in events for tag in tensorboard.tags(path, limit=5000)}
+    known = {tag for path in events for tag in tensorboard.tags(path)}
     for name, tags in TAGS.items():
         hints = sorted(tag for tag in known if name in _HINTS and _HINTS[name].match(tag))
         tag = next((tag for tag in (*tags, *hints) if tag in known), None)

@@ -199,17 +199,38 @@ def _layout(data: bytes, low: int, high: int) -> _Layout | None:
     return unpack, frame, data[begin:end], data[end + 4 : high]
 
 
-def tags(path: str, limit: int = 200) -> dict[str, None]:
-    """The scalar tags of an event file, in order of appearance, `limit` at most."""
-    seen: dict[bytes, None] = {}
+def scan(path: str, part: bytes) -> Iterator[tuple[str, int, float]]:
+    """(tag, step, value) of every scalar whose record holds the bytes `part`, in one pass. Raises OSError."""
     for data, low, high in records(path):
+        if data.find(part, low, high) < 0:
+            continue
         try:
-            for tag, _, _, _ in event(data, low, high):
-                seen.setdefault(tag)
+            for tag, step, value, _ in event(data, low, high):
+                yield tag.decode("utf-8", "replace"), step, value
         except (Malformed, IndexError, struct.error):
             continue
-        if len(seen) >= limit:
-            break
+
+
+def tags(path: str) -> dict[str, None]:
+    """The scalar tags of an event file, in order of appearance; empty when it cannot be read."""
+    seen: dict[bytes, None] = {}
+    known: dict[int, list[tuple[int, int, bytes]]] = {}  # record length -> where a tag stood in one of that length
+    try:
+        for data, low, high in records(path):
+            places = known.setdefault(high - low, [])
+            if any(data[low + begin : low + end] == tag for begin, end, tag in places):
+                continue
+            try:
+                found = list(event(data, low, high))
+            except (Malformed, IndexError, struct.error):
+                continue
+            for tag, _, _, _ in found:
+                seen.setdefault(tag)
+            if len(found) == 1 and found[0][0]:
+                begin = data.find(found[0][0], low, high) - low
+                places.append((begin, begin + len(found[0][0]), found[0][0]))
+    except OSError:
+        pass
     return {tag.decode("utf-8", "replace"): None for tag in seen}
 
 
