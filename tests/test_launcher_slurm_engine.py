@@ -187,13 +187,26 @@ def test_a_requeue_is_followed_into_one_outcome(launcher: Slurm, tmp_path: Path)
 
 
 def test_a_controller_that_dies_is_not_a_job_that_vanished(launcher: Slurm, tmp_path: Path, cluster: str) -> None:
-    run = Run(launcher, make_job(tmp_path, ["sh", "-c", "sleep 14; exit 5"]))
+    run = Run(launcher, make_job(tmp_path, ["sh", "-c", "sleep 18; exit 5"]))
     run.wait_started()
-    time.sleep(5)  # the controller saves a start within seconds; before that it would forget it
+    saved = Path(cluster, "state", "job_state")
+    wait_until(lambda: saved.stat().st_mtime > run.recorder.began[0] + 1)  # before that it would forget the start
     os.kill(int(Path(cluster, "run", "slurmctld.pid").read_text()), signal.SIGKILL)
     wait_until(lambda: any(said.startswith("away") for said in run.recorder.said))
     bring_up("slurm", cluster)
     assert run.result().end_cause == "exit 5"
+
+
+def test_a_start_that_slurm_forgot_leaves_nothing_behind(launcher: Slurm, tmp_path: Path, cluster: str) -> None:
+    run = Run(launcher, make_job(tmp_path, ["sleep", "4247.5"]))
+    run.wait_started()
+    os.kill(int(Path(cluster, "run", "slurmctld.pid").read_text()), signal.SIGKILL)
+    bring_up("slurm", cluster)  # Slurm starts the job once more, or holds it
+    wait_until(lambda: len(run.recorder.began) > 1 or not run.thread.is_alive())
+    run.recorder.stop()
+    assert run.result().end_cause in ("stopped", "launcher", "lost")  # by when it last saved its state
+    wait_until(lambda: not marked("4247.5"), 15)
+    bring_up("slurm", cluster)  # the node may be drained
 
 
 def test_a_driver_that_died_finds_its_job_again(launcher: Slurm, tmp_path: Path) -> None:
@@ -269,6 +282,66 @@ def test_experiments_inside_one_held_allocation(launcher: Slurm, tmp_path: Path)
         module.release(held)
     assert lasting.result().end_cause == "launcher"
     assert not marked("4246.5")
+
+
+RAY_SUB = r"""#!/bin/bash
+#SBATCH --time=1:0:0
+#SBATCH --dependency=singleton
+set -eu
+LOG_DIR=$BASE_LOG_DIR/$SLURM_JOB_ID-logs
+mkdir -p "$LOG_DIR"
+printf '%s' "$COMMAND" >"$LOG_DIR/driver_command.sh"
+echo "container $CONTAINER mounts $MOUNTS gpus $GPUS_PER_NODE address ${RAY_ADDRESS:-none}"
+if [[ -z $COMMAND ]]; then
+  echo 'srun --overlap --jobid='$SLURM_JOB_ID' bash -c "$COMMAND"' >"$SLURM_SUBMIT_DIR/$SLURM_JOB_ID-attach.sh"
+  sleep 600
+fi
+if [[ ! -e $BASE_LOG_DIR/second ]]; then
+  touch "$BASE_LOG_DIR/second"
+  echo "[ERROR] Background srun 'ray-head' died (pid=7). Could be a failure in startup"
+  exit 1
+fi
+sleep 2
+bash "$LOG_DIR/driver_command.sh" >"$LOG_DIR/ray-driver.log" 2>&1
+"""
+SITE = {
+    "SLURM_SCRIPT": "ray.sub",
+    "SLURM_CONTAINER": "image.sqsh",
+    "SLURM_MOUNTS": "/data:/data",
+    "SLURM_ENV": "GPUS_PER_NODE=4",
+}
+
+
+def test_a_cluster_script_of_the_repository_is_retried_once(launcher: Slurm, tmp_path: Path) -> None:
+    code = "import os,sys;print(os.getcwd(), sys.argv[1:], len(os.environ['API_TOKEN']));sys.exit(7)"
+    job = make_job(tmp_path, python(code, "a b\n'"), settings=SITE)
+    job = job._replace(env={**job.env, "RAY_ADDRESS": "local"})
+    Path(job.tree, "ray.sub").write_text(RAY_SUB)
+    run = Run(launcher, job)
+    outcome = run.result()
+    assert outcome.end_cause == "exit 7"
+    assert len(run.recorder.ids) == 2
+    assert any(said.startswith("starting") for said in run.recorder.said)
+    assert Path(job.log_path).read_text() == f'{job.tree} ["a b\\n\'"] {len(SECRET)}\n'
+    batch = Path(job.logs, "slurm.2.log").read_text()
+    experiment = job.exports["EXP_DIR"]
+    mounts = f"/data:/data,{job.tree}:{job.tree},{experiment}:{experiment}"
+    assert f"container image.sqsh mounts {mounts} gpus 4 address none" in batch
+    for file in Path(job.logs).rglob("*"):
+        assert not file.is_file() or SECRET.encode() not in file.read_bytes()
+
+
+def test_a_cluster_script_that_is_held(launcher: Slurm, tmp_path: Path) -> None:
+    (tmp_path / "ray.sub").write_text(RAY_SUB)
+    held = module.hold(SITE, name="camp", tree=str(tmp_path), logs=str(tmp_path), env=os.environ)
+    try:
+        job = make_job(tmp_path, ["sh", "-c", "echo in; sleep 1; exit 3"], settings={**SITE, "SLURM_HOLD": held})
+        run = Run(launcher, job)
+        assert run.result().end_cause == "exit 3"
+        assert run.job_id.startswith(f"{held}.")
+        assert Path(job.log_path).read_text() == "in\n"
+    finally:
+        module.release(held)
 
 
 def _drive(root: Path, driver: int, results: multiprocessing.Queue[list[str]]) -> None:

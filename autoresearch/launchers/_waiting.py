@@ -109,11 +109,11 @@ class Following:
             sight = self.engine.look()
             if sight.phase != state[0]:
                 self.since = {sight.phase: self.clock.monotonic()}
-            if (sight.phase, self.want) != state:
-                state, pause = (sight.phase, self.want), self.limits.first_poll_s
             ended = self._step(sight)
             if ended:
                 return ended
+            if (sight.phase, self.want) != state:  # something happens: look closely again
+                state, pause = (sight.phase, self.want), self.limits.first_poll_s
             self._sleep(pause)
             pause = min(pause * 1.3, self.limits.last_poll_s)
 

@@ -1,0 +1,141 @@
+"""Plays kubectl and nrl-k8s from a folder of state; a call it does not know is an error and is written down.
+
+Usage: kubernetes_double.py FOLDER kubectl|nrl-k8s ARG...
+
+In FOLDER: `calls` (all calls), `unknown` (those it does not know), `pod-env` (environment of pods, JSON), `rayjob`
+(the one that lives), `status` (the status it has, else what its script noted decides), `down` (nothing answers).
+A RayJob's entrypoint really runs, by /bin/sh as Ray does it.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any, NoReturn
+
+import yaml
+from omegaconf import OmegaConf
+
+HOME, ME, ARGV = Path(sys.argv[1]), sys.argv[2], sys.argv[3:]
+MISSING = 'Error from server (NotFound): "x" not found\n'
+KNOWN = {"secret": ("pull", "user-secrets"), "serviceaccount": ("runner",)}
+UNSCHEDULABLE = {"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": "no GPUs"}
+
+
+def note(name: str) -> None:
+    with open(HOME / name, "a") as file:
+        file.write(json.dumps([ME, *ARGV]) + "\n")
+
+
+def unknown() -> NoReturn:
+    note("unknown")
+    sys.exit("error: the double does not know this call")
+
+
+def answer(text: str = "", code: int = 0, err: str = "") -> NoReturn:
+    sys.stdout.write(text)
+    sys.stderr.write(err)
+    sys.exit(code)
+
+
+def rayjob() -> dict[str, Any]:
+    path = HOME / "rayjob"
+    return json.loads(path.read_text()) if path.exists() else {}
+
+
+def manifest(infra: str) -> dict[str, Any]:
+    body = yaml.safe_load(Path(infra).read_text())
+    base = yaml.safe_load(Path(body["defaults"]).read_text()) if "defaults" in body else body
+    meta = {"name": body["kuberay"]["training"]["name"], "namespace": base["namespace"]}
+    entry = OmegaConf.create({"x": body["launch"]["entrypoint"]})["x"].strip()
+    spec = {"entrypoint": entry, "rayClusterSpec": base["kuberay"]["training"]["spec"]}
+    return {"apiVersion": "ray.io/v1", "kind": "RayJob", "metadata": meta, "spec": spec}
+
+
+def nrl_k8s() -> NoReturn:
+    if ARGV[:1] == ["check"] and ARGV[2] == "--infra" and len(ARGV) == 4:
+        answer("namespace: team\n")
+    if ARGV[:1] != ["run"] or ARGV[2] != "--infra":
+        unknown()
+    if ARGV[4:] == ["--rayjob", "--dry-run"]:
+        answer(yaml.safe_dump(manifest(ARGV[3])))
+    if ARGV[4:] != ["--rayjob", "--no-wait", "--shutdown", "--ttl", "600"]:
+        unknown()
+    made = manifest(ARGV[3])
+    pid = 0
+    if not (HOME / "status").exists():
+        none = subprocess.DEVNULL
+        env = {**os.environ, **json.loads((HOME / "pod-env").read_text())}
+        argv = ["/bin/sh", "-c", made["spec"]["entrypoint"]]
+        pid = subprocess.Popen(argv, start_new_session=True, stdin=none, stdout=none, stderr=none, env=env).pid
+    (HOME / "rayjob").write_text(json.dumps({"name": made["metadata"]["name"], "pid": pid, "infra": ARGV[3]}))
+    answer("[run --rayjob] applying RayJob\n")
+
+
+def status(job: dict[str, Any]) -> dict[str, str]:
+    if (HOME / "status").exists():
+        return json.loads((HOME / "status").read_text())
+    noted = Path(job["infra"]).parent / "k8s.state"
+    lines = noted.read_text().splitlines() if noted.exists() else []
+    ended = [line.split() for line in lines if line.startswith(("ended", "failed"))]
+    if not ended:
+        return {"jobDeploymentStatus": "Running", "jobStatus": "RUNNING", "rayClusterName": "c"}
+    if ended[-1][0] == "ended" and ended[-1][3] == "0":
+        return {"jobDeploymentStatus": "Complete", "jobStatus": "SUCCEEDED"}
+    return {"jobDeploymentStatus": "Failed", "jobStatus": "FAILED"}
+
+
+def kubectl(argv: list[str]) -> NoReturn:
+    job = rayjob()
+    match argv:
+        case ["auth", "can-i", "create", "rayjobs.ray.io"]:
+            answer("yes\n")
+        case ["get", "pvc", name, "-o", "jsonpath={.status.phase}"]:
+            answer(*(("Bound",) if name == "work" else ("", 1, MISSING)))
+        case ["get", ("secret" | "serviceaccount") as kind, name, "-o", "name"]:
+            answer(*((f"{kind}/{name}\n",) if name in KNOWN[kind] else ("", 1, MISSING)))
+        case ["get", "secret", name, "-o", template] if template.startswith("go-template={{range $key"):
+            answer("API_TOKEN\n" if name == "user-secrets" else "")
+        case ["get", "rayjobs.ray.io", name, "-o", "json"]:
+            answer(*((json.dumps({"status": status(job)}),) if job.get("name") == name else ("", 1, MISSING)))
+        case ["get", "rayclusters.ray.io", "-l", _, "-o", "name"]:
+            answer("")
+        case ["delete", "rayjobs.ray.io", name, "--ignore-not-found", "--wait=false"]:
+            if job.get("name") == name:
+                if job["pid"]:
+                    subprocess.run(["kill", "-TERM", str(job["pid"])], stderr=subprocess.DEVNULL, check=False)
+                (HOME / "rayjob").unlink()
+            answer()
+        case ["get", "pods", "-l", _, "-o", "json"]:
+            pod = {"metadata": {"name": "w"}, "status": {"conditions": [UNSCHEDULABLE]}}
+            answer(json.dumps({"items": [pod]}))
+        case ["create", "-f", "-"]:
+            container = json.load(sys.stdin)["spec"]["containers"][0]
+            assert "nvidia.com/gpu" not in json.dumps(container)
+            done = subprocess.run(container["command"], capture_output=True, text=True, check=False)
+            (HOME / "canary").write_text(done.stdout)
+            answer("pod/x created\n")
+        case ["get", "pod", _, "-o", "jsonpath={.status.phase}"]:
+            answer("Succeeded")
+        case ["logs", _]:
+            answer((HOME / "canary").read_text())
+        case ["delete", "pod", _, "--ignore-not-found", "--wait=false"]:
+            answer()
+    unknown()
+
+
+def main() -> NoReturn:
+    note("calls")
+    if (HOME / "down").exists():
+        answer(code=1, err="Unable to connect to the server: dial tcp: connection refused\n")
+    if ME == "nrl-k8s":
+        nrl_k8s()
+    if ARGV[:2] != ["-n", "team"] or not ARGV[2].startswith("--request-timeout="):
+        unknown()
+    kubectl(ARGV[3:])
+
+
+main()
