@@ -18,7 +18,7 @@ _NOT_XML = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 
 def escape(text: str) -> str:
     """Return `text` as an XML document may hold it."""
-    return html.escape(_NOT_XML.sub("", text))
+    return html.escape(text if text.isprintable() else _NOT_XML.sub("", text))
 
 
 def svg(title: str, metric: str, rows: list[Row], direction: str) -> str:

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import os
+import time
+from typing import NamedTuple
+
 from autoresearch import parents, session, standing, talk
 from autoresearch.attempts import State
 from autoresearch.campaign import Campaign
 from autoresearch.ledger import Row
 
 SHOWN = 40
+LOOK_S = 0.05  # to find what experiments hold on scratch; enough for 600 of them with few files each
 HEADERS = ["#", "experiment", "metric", "vs parent", "memory GiB", "minutes", "status", "cause", "description"]
 
 
@@ -175,22 +180,40 @@ def _code(command: str) -> str:
     return talk.one_line(command)
 
 
-def held_on_disk(campaign: Campaign, rows: list[Row]) -> list[tuple[str, str]]:
-    """Return what each experiment holds on scratch, the largest first."""
-    sizes = []
-    for name in dict.fromkeys(row.experiment for row in rows):
-        size = directory_size(campaign.where.experiment(name))
+class Held(NamedTuple):
+    """What experiments hold on scratch."""
+
+    sizes: list[tuple[str, str]]  # name and size, the largest first
+    looked: int  # experiments that were looked at, the newest first
+    of: int
+
+
+def held_on_disk(campaign: Campaign, rows: list[Row], within_s: float = LOOK_S) -> Held:
+    """Return what each experiment holds on scratch; where files are many, of the newest, as far as the time goes."""
+    root, until = campaign.where.root, time.monotonic() + within_s
+    names = list(dict.fromkeys(row.experiment for row in reversed(rows)))
+    sizes: list[tuple[int, str, str]] = []
+    looked = 0
+    for name in names:
+        if time.monotonic() >= until:
+            break
+        size = directory_size(os.path.join(root, name), until)
+        looked += 1
         if size:
-            sizes.append((size, name))
-    return [(name, talk.size(size)) for size, name in sorted(sizes, reverse=True)]
+            sizes.append((size, name, "" if time.monotonic() < until else " or more"))
+    sizes.sort(reverse=True)
+    return Held([(name, talk.size(size) + more) for size, name, more in sizes], looked, len(names))
 
 
-def directory_size(path: str) -> int:
-    """Return the bytes that a directory holds on disk, hard links counted once, links not followed."""
-    import os
+def directory_size(path: str, until: float | None = None) -> int:
+    """Return the bytes that a directory holds on disk, hard links counted once, links not followed.
 
+    Args:
+        path: the directory.
+        until: when to stop (`time.monotonic`) with what was seen so far; None counts to the end.
+    """
     total, todo, seen = 0, [path], set()
-    while todo:
+    while todo and (until is None or time.monotonic() < until):
         try:
             with os.scandir(todo.pop()) as entries:
                 for entry in entries:

@@ -86,4 +86,11 @@ def test_a_directory_s_size(hostile: Path) -> None:
 def test_what_is_held_on_disk_is_by_experiment(opened: Campaign) -> None:
     Path(opened.where.experiment("up")).mkdir()
     (Path(opened.where.experiment("up")) / "f").write_bytes(b"x" * 5000)
-    assert [name for name, _ in report.held_on_disk(opened, ROWS)] == ["up"]
+    held = report.held_on_disk(opened, ROWS, within_s=60)
+    assert [name for name, _ in held.sizes] == ["up"]
+    assert held.looked == held.of == len({row.experiment for row in ROWS})
+
+
+def test_the_look_at_the_disk_ends_in_time(opened: Campaign) -> None:
+    held = report.held_on_disk(opened, ROWS, within_s=0)
+    assert (held.sizes, held.looked) == ([], 0)

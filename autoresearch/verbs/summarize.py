@@ -27,8 +27,9 @@ def run() -> int:
     for line in report.lines(facts):
         talk.out(line)
     held = report.held_on_disk(opened, rows)
-    if held:
-        talk.out("on scratch: " + ", ".join(f"{name} {size}" for name, size in held[:5]))
+    if held.sizes:
+        some = f" (looked at the newest {held.looked} of {held.of})" if held.looked < held.of else ""
+        talk.out("on scratch: " + ", ".join(f"{name} {size}" for name, size in held.sizes[:5]) + some)
     talk.out(f"written: {opened.where.summary} and {opened.where.plot}")
     return 0
 
