@@ -13,7 +13,7 @@ import time
 from collections.abc import Callable
 from typing import NamedTuple
 
-from autoresearch import files, paths
+from autoresearch import files
 from autoresearch.errors import TryAgain
 from autoresearch.plan import Plan
 
@@ -36,7 +36,7 @@ class Turn(NamedTuple):
         os.close(self.fd)
 
 
-def take(plan: Plan, scratch: str, *, say: Callable[[str], None], stop: Callable[[], bool]) -> Turn:
+def take(plan: Plan, caches: str, *, say: Callable[[str], None], stop: Callable[[], bool]) -> Turn:
     """Wait for the turn of a run on this machine; only a NeMo-RL model that was never set up here needs one.
 
     Raises:
@@ -44,9 +44,8 @@ def take(plan: Plan, scratch: str, *, say: Callable[[str], None], stop: Callable
     """
     if not plan.model or not os.path.isdir(os.path.join(plan.repository, "nemo_rl")):
         return Turn(-1, "")
-    root = paths.cache_root(scratch)
-    os.makedirs(root, mode=0o700, exist_ok=True)
-    marker = os.path.join(root, f".converted-{files.digest(plan.model.encode())[:16]}")
+    os.makedirs(caches, mode=0o700, exist_ok=True)
+    marker = os.path.join(caches, f".converted-{files.digest(plan.model.encode())[:16]}")
     fd = os.open(f"{marker}.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     told = False
     while not os.path.exists(marker):

@@ -56,7 +56,7 @@ def build(
 def cache_exports(where: paths.Campaign, plan: Plan, attempt: paths.Attempt) -> dict[str, str]:
     """Return the cache variables: shared by the account's campaigns, or the run's own with CLEAN_CACHE=1."""
     clean = plan.setting("CLEAN_CACHE") in ("1", "yes", "true", "on")
-    root = os.path.join(attempt.artifacts, "cache") if clean else paths.cache_root(where.scratch)
+    root = os.path.join(attempt.artifacts, "cache") if clean else where.caches
     exports = paths.cache_exports(root)
     if plan.setting("UV_CACHE") == "default":
         del exports["UV_CACHE_DIR"]
@@ -89,7 +89,7 @@ def _nemo_rl(where: paths.Campaign) -> dict[str, str]:
         "RAY_COLOR_PREFIX": "0",
         "RAY_DEDUP_LOGS": "0",
         # Worker environments are several GB each; the default would build them anew in every tree.
-        "NEMO_RL_VENV_DIR": own if os.path.isdir(own) else os.path.join(paths.user_root(where.scratch), "venvs"),
+        "NEMO_RL_VENV_DIR": own if os.path.isdir(own) else os.path.join(where.user_root, "venvs"),
     }
 
 

@@ -29,8 +29,9 @@ from autoresearch import (
 )
 from autoresearch.attempts import State
 from autoresearch.campaign import Campaign
-from autoresearch.errors import AutoresearchError
+from autoresearch.errors import AutoresearchError, Refused
 from autoresearch.launchers import Job, Outcome, Watch
+from autoresearch.plan import Plan
 
 GRACE_S = 30.0
 HEARTBEAT_S = 25 * 60.0  # the session is to hear of a run at least every 30 minutes
@@ -74,6 +75,7 @@ def run_one(opened: Campaign, state: State) -> bool:
                 lease = take_device(opened, state)
                 turn = take_turn(opened, state)
             state = may_still_run(opened, state)
+            prove_visible(opened, state)
         outcome = _follow(opened, state)
         others = lease.neighbours() if lease else []
     except AutoresearchError as refusal:
@@ -95,7 +97,7 @@ def take_turn(opened: Campaign, state: State) -> conversion.Turn:
     """Wait until no other run of this machine may be converting the same model's weights."""
     return conversion.take(
         opened.plan,
-        opened.where.scratch,
+        opened.where.caches,
         say=lambda text: keep_waiting(opened, state, text),
         stop=lambda: stop_asked(opened, state),
     )
@@ -131,14 +133,37 @@ def keep_waiting(opened: Campaign, state: State, text: str) -> None:
     attempts.update(opened.where, state._replace(waited=text))
 
 
+def prove_visible(opened: Campaign, state: State) -> None:
+    """Let a small job prove, once a campaign, that tree and directories are visible where a cluster runs its jobs.
+
+    Raises:
+        Refused: they are not; nothing of the attempt was started.
+    """
+    launcher = opened.plan.launcher
+    marker = os.path.join(opened.where.state, f"canary-{launcher}")
+    if launcher == "local" or os.path.exists(marker):
+        return
+    keep_waiting(opened, state, "a canary job looks whether this scratch is visible there")
+    at = directories(opened, state)
+    found = launchers.canary(
+        launcher,
+        launcher_settings(opened.plan),
+        state.tree,
+        [at.logs, at.checkpoints, at.artifacts],
+        opened.plan.secrets,
+    )
+    if found.level == "FAIL":
+        raise Refused(found.what, found.detail, found.fix)
+    with open(marker, "w", encoding="utf-8") as file:
+        file.write(f"{found.detail}\n")
+
+
 def may_still_run(opened: Campaign, state: State) -> State:
     """Check the stop rules once more after any wait, start the campaign's clock, and return the state as launched.
 
     Raises:
         Refused: a trigger was met meanwhile, or the time left cannot hold the run.
     """
-    from autoresearch.errors import Refused
-
     with opened.locked():
         rows, states = opened.rows(), attempts.every(opened.where)
         known = standing.facts(opened, rows, states)
@@ -232,16 +257,25 @@ def make_job(opened: Campaign, state: State) -> Job:
         grace_s=grace_s(opened),
         deadline=(started[1] or None) if started else None,
         settings={
-            **opened.plan.settings,
-            "GPUS_NEEDED": str(opened.plan.gpus),
-            "NODES": str(opened.plan.nodes),
-            "SCRATCH": opened.where.scratch,
-            "REPO": opened.where.repository,
+            **launcher_settings(opened.plan),
             "MARK": state.mark,
             "DISK_PATHS": f"{at.logs}\n{opened.where.repository}",
             **({"SLURM_HOLD": held} if (held := held_allocation(opened)) else {}),
         },
     )
+
+
+def launcher_settings(plan: Plan) -> dict[str, str]:
+    """Return what a launcher may ask for: the settings of the plan, and the facts it has to compare with its site."""
+    return {
+        **plan.settings,
+        "GPUS_NEEDED": str(plan.gpus),
+        "NODES": str(plan.nodes),
+        "SCRATCH": plan.scratch,
+        "REPO": plan.repository,
+        "RECIPE": plan.recipe,
+        "SECRETS": " ".join(plan.secrets),
+    }
 
 
 def hold_file(opened: Campaign) -> str:

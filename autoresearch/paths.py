@@ -61,14 +61,19 @@ def _default_scratch() -> str:
     return os.path.join(state, "autoresearch")
 
 
-def user_root(scratch: str) -> str:
-    """Return the account's directory below the scratch root."""
-    return os.path.join(scratch, "nemo-rl", os.environ.get("USER") or "ubuntu")
+def account_name() -> str:
+    """Return the name of the account's directory on scratch, as the Brev etiquette has it."""
+    return os.environ.get("USER") or "ubuntu"
 
 
-def cache_root(scratch: str) -> str:
+def user_root(scratch: str, account: str = "") -> str:
+    """Return the account's directory below the scratch root; `account` is what a plan recorded."""
+    return os.path.join(scratch, "nemo-rl", account or account_name())
+
+
+def cache_root(scratch: str, account: str = "") -> str:
     """Return the cache directory that all campaigns of the account share."""
-    return os.path.join(user_root(scratch), "cache")
+    return os.path.join(user_root(scratch, account), "cache")
 
 
 def cache_exports(root: str) -> dict[str, str]:
@@ -132,11 +137,22 @@ class Campaign(NamedTuple):
     repository: str
     scratch: str
     name: str
+    account: str = ""  # as the plan recorded it: cron calls without USER, and the campaign stays where it is
 
     @property
     def root(self) -> str:
         """The campaign's directory on scratch."""
-        return os.path.join(user_root(self.scratch), "nemo-rl-auto-research", self.name)
+        return os.path.join(self.user_root, "nemo-rl-auto-research", self.name)
+
+    @property
+    def user_root(self) -> str:
+        """The account's directory on scratch."""
+        return user_root(self.scratch, self.account)
+
+    @property
+    def caches(self) -> str:
+        """The caches that all campaigns of the account share."""
+        return cache_root(self.scratch, self.account)
 
     @property
     def marker(self) -> str:

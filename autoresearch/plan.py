@@ -37,6 +37,7 @@ class Plan(NamedTuple):
     launcher: str = "local"
     scratch: str = ""
     scratch_source: str = ""
+    account: str = ""  # whose directory on scratch it is
     secrets: list[str] = []
     require: list[str] = []
     noise: str = ""  # declared standard deviation of the metric; empty when unknown

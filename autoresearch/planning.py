@@ -17,7 +17,17 @@ LISTS = {"SECRETS": "secrets", "REQUIRE": "require", "PROTECT": "protect"}
 SETTINGS = (
     *("GPUS", "SLOTS", "GRACE_S", "WAIT", "STALL_MIN", "STALL_STOP", "DISK_RESERVE_GB", "DISK_CHECK_S", "LOG_MAX_GB"),
     *("PROGRESS_S", "CLEAN_CACHE", "UV_CACHE", "FORCE_LOCAL", "SLURM_ARGS", "SLURM_SCRIPT", "SLURM_CONTAINER"),
-    *("SLURM_MOUNTS", "SLURM_ENV", "SLURM_STARTUP", "QUEUE_LIMIT", "RAY_ADDRESS", "K8S_INFRA"),
+    *(
+        "SLURM_MOUNTS",
+        "SLURM_ENV",
+        "SLURM_STARTUP",
+        "QUEUE_LIMIT",
+        "ENGINE_PATIENCE",
+        "RAY_ADDRESS",
+        "RAY_SECRETS",
+        "K8S_INFRA",
+    ),
+    *("K8S_NAMESPACE", "K8S_PATHS", "NRL_K8S"),
 )
 # What may not change under a campaign that has rows: its numbers would no longer compare.
 FIXED = ("base", "prefix", "recipe", "command", "metric", "metric_at", "direction", "scratch", "repository")
@@ -107,8 +117,9 @@ def _places(made: Plan, where: paths.Campaign, git: Git) -> Plan:
     if made.scratch and not knobs.get("SCRATCH"):
         source = made.scratch_source
     _check_apart(scratch, where.repository)
-    campaign.check_marker(where._replace(scratch=scratch))
-    return made._replace(prefix=prefix, scratch=scratch, scratch_source=source, base=base, notes=remarks)
+    made = made._replace(scratch=scratch, scratch_source=source, account=made.account or paths.account_name())
+    campaign.check_marker(where._replace(scratch=scratch, account=made.account))
+    return made._replace(prefix=prefix, base=base, notes=remarks)
 
 
 def _check_apart(scratch: str, repository: str) -> None:

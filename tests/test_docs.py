@@ -261,6 +261,7 @@ def test_the_readme_runs_as_it_stands(hermetic: Path, monkeypatch: pytest.Monkey
     git(trainer, "init", "-q")
     git(trainer, "add", "-A")
     git(trainer, "commit", "-q", "-m", "first")
+    monkeypatch.setenv("USER", "somebody")
     status, shown = on_a_terminal(marked(ROOT / "README.md", "loop"), b"y\n")
     assert status == 0, shown
     assert "Approve this plan" in shown
@@ -275,6 +276,8 @@ def test_the_readme_runs_as_it_stands(hermetic: Path, monkeypatch: pytest.Monkey
     run_as_cron_does(marked(ROOT / "README.md", "crontab"), hermetic)
     night = [row for name, row in rows_of(trainer).items() if name.startswith("night-")]
     assert [row.end_cause for row in night] == ["ok"]
+    # cron sets no USER: the campaign stays where its plan put it.
+    assert Path(night[0].log_path).parents[2] == Path(rows["baseline"].log_path).parents[3]
     assert git(trainer, "status", "--porcelain") == " M train.py"  # the README's own edit
     assert (trainer / "train.py").read_text() == TRAIN.replace("LR = 0.02", "LR = 0.05")
 
@@ -306,7 +309,7 @@ def run_as_cron_does(crontab: str, home: Path) -> None:
     typed = re.fullmatch(r"(?:[\d*,/-]+ ){5}(.*)", line)
     assert typed is not None
     assert not re.search(r"(?<!\\)%", typed[1])
-    env = {"HOME": str(home), "LOGNAME": "ubuntu", "SHELL": "/bin/sh", "PATH": setting.removeprefix("PATH=")}
+    env = {"HOME": str(home), "LOGNAME": "somebody", "SHELL": "/bin/sh", "PATH": setting.removeprefix("PATH=")}
     done = subprocess.run(["/bin/sh", "-c", typed[1].replace("\\%", "%")], env=env, cwd=home, timeout=120, check=False)
     assert done.returncode == 0, (home / "night.log").read_text()
     assert "stop condition not yet met: 6/20 attempted" in (home / "night.log").read_text()

@@ -35,7 +35,7 @@ def _exports() -> tuple[dict[str, str], paths.Campaign]:
         scratch = paths.scratch_root(top, knobs.text("SCRATCH"))[0]
         return paths.cache_exports(paths.cache_root(scratch)), paths.Campaign(top, scratch, "")
     if not knobs.get("NAME"):
-        return paths.cache_exports(paths.cache_root(where.scratch)), where
+        return paths.cache_exports(where.caches), where
     name = names.check("NAME", knobs.text("NAME"))
     links = {key: value for key, value in _live_links(where, name).items() if value}
     return environment.build(where, made, name, where.attempt(name, 1), "", links).exports, where

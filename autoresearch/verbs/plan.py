@@ -16,7 +16,7 @@ def run() -> int:
     where = paths.Campaign(top, "", name)
     old = plan.load(where.plan)[0] if os.path.exists(where.plan) else None
     made = planning.make(where, old)
-    where = where._replace(scratch=made.scratch)
+    where = where._replace(scratch=made.scratch, account=made.account)
     _check_unchanged(where, made)
     _exclude_records(where)
     if old is None or _agreed(old) != _agreed(made):
