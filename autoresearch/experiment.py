@@ -62,7 +62,7 @@ def check_launcher(opened: Campaign) -> None:
     plan = opened.plan
     if plan.launcher == "local" and (not plan.gpus or plan.setting("FORCE_LOCAL")) and not plan.setting("GPUS"):
         return
-    for found in launchers.load(plan.launcher).check(plan.settings, plan.gpus, plan.nodes):
+    for found in launchers.load(plan.launcher).check(launch.launcher_settings(plan), plan.gpus, plan.nodes):
         if found.level == "FAIL":
             raise Refused(f"launcher {plan.launcher}", f"{found.what}: {found.detail}", found.fix)
         if found.level == "warn":

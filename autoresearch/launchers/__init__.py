@@ -11,7 +11,7 @@ returns an object with these methods. Names use `_` in the file and `-` in the p
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from importlib import import_module
 from typing import NamedTuple, Protocol
 
@@ -120,3 +120,22 @@ def load(name: str) -> Launcher:
         raise Usage("LAUNCHER", f"{name!r} is not a launcher", f"one of: {' '.join(NAMES)}") from None
     made: Launcher = module.launcher()
     return made
+
+
+def canary(
+    name: str, settings: Mapping[str, str], tree: str, directories: Sequence[str], secrets: Sequence[str]
+) -> Finding:
+    """Let the launcher called `name` prove that a tree and directories are visible where it runs jobs.
+
+    Args:
+        name: as in `load`; a launcher without a function `canary` in its module proves nothing.
+        settings: the plan's settings and facts.
+        tree: an attempt's worktree.
+        directories: what must be writable there; the first may carry the answer.
+        secrets: names of the keys that the job's environment has to hold.
+    """
+    module = import_module(f"autoresearch.launchers.{name.replace('-', '_')}")
+    if not hasattr(module, "canary"):
+        return Finding("ok", "canary job", f"{name} has none")
+    found: Finding = module.canary(settings, tree, directories, secrets)
+    return found

@@ -96,12 +96,19 @@ def _resources(parts: list[str], settings: Mapping[str, str], gpus_needed: int, 
     return found
 
 
-def canary(settings: Mapping[str, str], tree: str, directories: Sequence[str], wait_s: float = 900.0) -> Finding:
+def canary(
+    settings: Mapping[str, str],
+    tree: str,
+    directories: Sequence[str],
+    secret_keys: Sequence[str] = (),
+    wait_s: float = 900.0,
+) -> Finding:
     """Prove by a small job that the tree can be seen and the directories written where jobs run.
 
     Args:
         tree: an attempt's worktree.
         directories: the experiment's directories; the first also carries the answer.
+        secret_keys: not asked for: Slurm hands the submitting environment over.
         wait_s: seconds that the job may take, queue included; then it is cancelled.
     """
     token = secrets.token_hex(4)

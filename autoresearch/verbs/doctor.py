@@ -7,7 +7,7 @@ import shutil
 import sys
 from collections.abc import Callable, Iterator
 
-from autoresearch import campaign, disk, dotenv_file, knobs, launchers, paths, plan, talk
+from autoresearch import campaign, disk, dotenv_file, knobs, launch, launchers, paths, plan, talk
 from autoresearch.errors import AutoresearchError
 from autoresearch.git import Git
 from autoresearch.launchers import Finding
@@ -86,7 +86,7 @@ def _campaign() -> Iterator[Finding]:
 
 
 def _launcher(made: Plan) -> Iterator[Finding]:
-    for found in launchers.load(made.launcher).check(made.settings, made.gpus, made.nodes):
+    for found in launchers.load(made.launcher).check(launch.launcher_settings(made), made.gpus, made.nodes):
         yield found._replace(what=f"launcher {made.launcher}: {found.what}")
     if made.launcher == "local":
         from autoresearch import devices
