@@ -6,7 +6,7 @@ import shlex
 from typing import NamedTuple
 
 from autoresearch import contents, experiment, hypothesis, knobs, names, parents, reservation, talk
-from autoresearch.campaign import Campaign
+from autoresearch.campaign import Campaign, secret_values
 from autoresearch.errors import Refused
 from autoresearch.hypothesis import Hypothesis
 from autoresearch.ledger import Row
@@ -162,7 +162,7 @@ def check_repeat(start: Start) -> None:
 
 def subject(start: Start) -> str:
     """Return the subject of the commit: the hypothesis, else `experiment: NAME` or `fix: NAME`."""
-    given = talk.one_line(knobs.text("HYPOTHESIS"))
+    given = talk.one_line(talk.masked(knobs.text("HYPOTHESIS"), secret_values()))
     return given or (f"fix: {start.name}" if start.last else f"experiment: {start.name}")
 
 
