@@ -8,75 +8,75 @@ export LC_ALL=C
 
 # say TEXT...: one line on stderr, stdout is for what the caller evaluates.
 say() {
-    printf '%s: %s\n' "${0##*/}" "$*" >&2
+  printf '%s: %s\n' "${0##*/}" "$*" >&2
 }
 
 # die TEXT...: fail with a reason.
 die() {
-    say "$@"
-    exit 1
+  say "$@"
+  exit 1
 }
 
 # need PROGRAM...: leave with 77 and the reason when one is missing.
 need() {
-    local program
-    for program in "$@"; do
-        if ! command -v "${program}" >/dev/null; then
-            say "skipped: ${program} is not installed"
-            exit 77
-        fi
-    done
+  local program
+  for program in "$@"; do
+    if ! command -v "${program}" >/dev/null; then
+      say "skipped: ${program} is not installed"
+      exit 77
+    fi
+  done
 }
 
 # real_dir DIR: make DIR and print its physical path.
 real_dir() {
-    mkdir -p -- "$1"
-    cd -- "$1"
-    pwd -P
+  mkdir -p -- "$1"
+  cd -- "$1"
+  pwd -P
 }
 
 # program_of PID: the name of a live process, empty for none and for zombies.
 program_of() {
-    local key value name=
-    [[ -r /proc/$1/status ]] || return 0
-    while read -r key value _; do
-        case ${key} in
-        Name:) name=${value} ;;
-        State:) [[ ${value} != Z ]] || return 0 ;;
-        *) break ;;
-        esac
-    done 2>/dev/null < <(grep -E '^(Name|State):' "/proc/$1/status" 2>/dev/null || true)
-    printf '%s' "${name}"
+  local key value name=
+  [[ -r /proc/$1/status ]] || return 0
+  while read -r key value _; do
+    case ${key} in
+      Name:) name=${value} ;;
+      State:) [[ ${value} != Z ]] || return 0 ;;
+      *) break ;;
+    esac
+  done 2>/dev/null < <(grep -E '^(Name|State):' "/proc/$1/status" 2>/dev/null || true)
+  printf '%s' "${name}"
 }
 
 # alive PIDFILE NAME: does the pid in that file belong to a live program of that name?
 alive() {
-    local pid='' name
-    [[ -s $1 ]] || return 1
-    read -r pid <"$1" || true
-    [[ ${pid} =~ ^[0-9]+$ ]] || return 1
-    name=$(program_of "${pid}")
-    [[ ${name} == "$2" ]]
+  local pid='' name
+  [[ -s $1 ]] || return 1
+  read -r pid <"$1" || true
+  [[ ${pid} =~ ^[0-9]+$ ]] || return 1
+  name=$(program_of "${pid}")
+  [[ ${name} == "$2" ]]
 }
 
 # end PIDFILE NAME: TERM, ten seconds, KILL; only when the pid still is that program.
 end() {
-    local pid
-    if alive "$1" "$2"; then
-        read -r pid <"$1" || true
-        kill -TERM "${pid}" 2>/dev/null || true
-        for ((i = 0; i < 100; i++)); do
-            alive "$1" "$2" || break
-            sleep 0.1
-        done
-        kill -KILL "${pid}" 2>/dev/null || true
-    fi
-    rm -f -- "$1"
+  local pid
+  if alive "$1" "$2"; then
+    read -r pid <"$1" || true
+    kill -TERM "${pid}" 2>/dev/null || true
+    for ((i = 0; i < 100; i++)); do
+      alive "$1" "$2" || break
+      sleep 0.1
+    done
+    kill -KILL "${pid}" 2>/dev/null || true
+  fi
+  rm -f -- "$1"
 }
 
 # free_ports N: N loopback ports that were free a moment ago, outside Ray's default worker range.
 free_ports() {
-    python3 -I - "$1" <<'PY'
+  python3 -I - "$1" <<'PY'
 import socket, sys
 held, ports = [], []
 while len(ports) < int(sys.argv[1]):
