@@ -6,6 +6,11 @@ set -Eeuo pipefail
 shopt -s inherit_errexit
 unset CDPATH
 
+# A daemon may start us with closed descriptors: the next file to be opened would take the place of stdin or stdout.
+[[ -e /dev/fd/0 ]] || exec </dev/null
+[[ -e /dev/fd/1 ]] || exec >/dev/null
+[[ -e /dev/fd/2 ]] || exec 2>/dev/null
+
 here=${BASH_SOURCE[0]%/*}
 root=$(cd -P -- "${here}/.." && pwd -P)
 readonly root
