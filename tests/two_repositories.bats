@@ -1,0 +1,106 @@
+#!/usr/bin/env bats
+# shellcheck disable=SC2154
+# Two repositories and several campaigns at once do not meet.
+
+load helpers
+
+setup() {
+  hermetic_setup
+}
+
+@test "which repository is meant: the knob, the one around, the last planned" {
+  make_repo one && plan_campaign
+  make_repo two && plan_campaign PREFIX=ar/d CAMPAIGN=d
+  one=${base}/one two=${base}/two
+  run_bin status REPO="${one}"
+  assert_contains "${output}" "campaign   c"
+  cd -- "${one}" && mkdir -p below && cd below
+  run_bin status
+  assert_contains "${output}" "campaign   c"
+  cd /
+  run_bin status
+  assert_contains "${output}" "campaign   d"
+  # Inside the tool's own checkout the last planned one is meant, never the tool's.
+  cd -- "${ROOT}"
+  run_bin status
+  assert_contains "${output}" "campaign   d"
+  ln -s "${one}" "${base}/link"
+  run_bin status REPO="${base}/link"
+  assert_contains "${output}" "campaign   c"
+  rm -rf "${two}"
+  cd /
+  run_bin status
+  assert_refused "is gone"
+}
+
+@test "which campaign is meant: the knob, else the last used, and the answer says which" {
+  make_repo
+  plan_campaign
+  plan_campaign CAMPAIGN=d PREFIX=ar/d
+  run_bin status
+  assert_contains "${output}" "campaign   d"
+  bin baseline CAMPAIGN=c
+  run_bin status
+  assert_contains "${output}" "campaign   c"
+  run_bin status CAMPAIGN=d
+  assert_contains "${output}" "0/20 attempted"
+  run_bin status CAMPAIGN=none
+  assert_refused none
+}
+
+@test "the same campaign name in a second repository is refused before anything is made" {
+  make_repo one && plan_campaign && bin baseline
+  make_repo two
+  run_bin plan CAMPAIGN=c CMD=./train.sh METRIC=val_accuracy DIRECTION=max SCRATCH="${scratch}"
+  assert_refused "${base}/one"
+  assert_equal "$(git for-each-ref refs/heads | wc -l)" 1
+  mkdir "${base}/other scratch"
+  plan_campaign SCRATCH="${base}/other scratch"
+  bin baseline
+  run_bin clean-campaign YES=1
+  assert_status 0
+  test -d "$(campaign_dir)/baseline"
+}
+
+@test "two repositories and two campaigns of one run at the same time" {
+  make_repo one && plan_campaign CAMPAIGN=c PREFIX=ar/c && plan_campaign CAMPAIGN=d PREFIX=ar/d
+  make_repo two && plan_campaign CAMPAIGN=e PREFIX=ar/e
+  local -a jobs=()
+  for pair in one:c one:d two:e; do
+    (
+      exec 3>&-
+      cd -- "${base}/${pair%:*}"
+      "${ROOT}/bin/baseline" CAMPAIGN="${pair#*:}" && for name in x y; do
+        "${ROOT}/bin/experiment" CAMPAIGN="${pair#*:}" NAME="${name}" OVERRIDES='sleep=0.1 value=0.6' || exit
+      done
+    ) >"${base}/${pair#*:}.said" 2>&1 &
+    jobs+=("$!")
+  done
+  for job in "${jobs[@]}"; do wait "${job}" || { cat "${base}"/*.said >&2 && return 1; }; done
+  for pair in one:c one:d two:e; do
+    ledger=${base}/${pair%:*}/reports/auto_research/${pair#*:}/results.tsv
+    assert_equal "$(count_rows "${ledger}")" 3
+    assert_equal "$(cut -f2 "${ledger}" | tail -n +2 | tr '\n' ' ')" "ar/${pair#*:}/baseline ar/${pair#*:}/x ar/${pair#*:}/y "
+  done
+  assert_equal "$(git -C "${base}/two" for-each-ref refs/heads | wc -l)" 4
+}
+
+@test "one campaign from many callers at once: a row each, no name twice, the count kept" {
+  with_baseline STOP='5 experiments'
+  for name in a b c d e f a; do
+    (
+      exec 3>&-
+      "${ROOT}/bin/experiment" NAME="${name}" OVERRIDES='sleep=0.1 value=0.6' >"${base}/${name}.${BASHPID}.said" 2>&1 || true
+    ) &
+  done
+  wait
+  assert_equal "$(count_rows)" 5
+  assert_equal "$(cut -f1 "$(records)/results.tsv" | tail -n +2 | tr '\n' ' ')" "1 2 3 4 5 "
+  assert_equal "$(cut -f16 "$(records)/results.tsv" | tail -n +2 | sort -u | wc -l)" 5
+  run_bin ledger
+  assert_status 0
+  assert_lacks "$(cat "${base}"/*.said)" Traceback
+  while IFS=$'\t' read -r commit branch; do
+    assert_equal "$(git rev-parse "${branch}")" "${commit}"
+  done < <(tail -n +2 "$(records)/results.tsv" | awk -F'\t' '{ print $4 "\t" $2 }')
+}
