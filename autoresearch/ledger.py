@@ -6,6 +6,7 @@ and the backslash are written as \\t, \\n, \\r and \\\\. Readers skip a torn row
 
 from __future__ import annotations
 
+from io import BytesIO, FileIO
 from typing import NamedTuple
 
 from autoresearch import files
@@ -64,6 +65,7 @@ class Row(NamedTuple):
 
 
 COLUMNS = Row._fields
+PIECE = 1 << 18  # bytes of a file that are compared at a time
 HEADER = ("\t".join(COLUMNS) + "\n").encode()
 _ESCAPES = (("\\", "\\\\"), ("\t", "\\t"), ("\n", "\\n"), ("\r", "\\r"))
 
@@ -111,7 +113,7 @@ class Book:
 
     def __init__(self, path: str) -> None:
         self.path = path
-        self._whole = b""  # the lines that were parsed, up to the last line end
+        self._whole = bytearray()  # the lines that were parsed, up to the last line end
         self._lines = 0
         self._seen = Ledger([], [])
 
@@ -120,41 +122,57 @@ class Book:
 
         A row that another writer is appending right now (no line end yet) is not there yet.
         """
-        try:
-            with open(self.path, "rb") as file:
-                data = file.read()
-        except FileNotFoundError:
-            data = b""
-        if not data.startswith(self._whole):
-            self._whole, self._lines, self._seen = b"", 0, Ledger([], [])
-        end = data.rfind(b"\n") + 1
-        if end > len(self._whole):
-            self._take(data[len(self._whole) : end])
-            self._whole = data[:end]
-        if end == len(data):
+        rest = self._rest()
+        end = rest.rfind(b"\n") + 1
+        if end:
+            self._take(rest[:end])
+        if end == len(rest):
             return self._seen
-        last = data[end:].decode("utf-8", "replace")
+        last = rest[end:].decode("utf-8", "replace")
         fields = last.split("\t")
         unended = _row(last, fields) if len(fields) == len(COLUMNS) and fields[0] != "index" else None
         return self._seen._replace(torn=[*self._seen.torn, self._lines + 1], unended=unended)
+
+    def _rest(self) -> bytes:
+        """Return what follows the lines that were parsed; all of it when these are not there as they were."""
+        try:
+            with open(self.path, "rb", buffering=0) as file:
+                if not self._stands(file):
+                    self._whole, self._lines, self._seen = bytearray(), 0, Ledger([], [])
+                    file.seek(0)
+                return file.readall()
+        except FileNotFoundError:
+            self._whole, self._lines, self._seen = bytearray(), 0, Ledger([], [])
+            return b""
+
+    def _stands(self, file: FileIO) -> bool:
+        """Compare the file's beginning with what was parsed, and stop behind it; in pieces, to touch little memory."""
+        size, at = len(self._whole), 0
+        piece = memoryview(bytearray(min(size, PIECE)))
+        while at < size:
+            count = file.readinto(piece[: size - at])
+            if not count or not self._whole.startswith(piece[:count], at):
+                return False
+            at += count
+        return True
 
     def _take(self, data: bytes) -> None:
         """Parse further whole lines; lists that a caller holds stay as they are."""
         before, rows, torn = self._seen, self._seen.rows.copy(), self._seen.torn.copy()
         width, has_header, make = len(COLUMNS), before.has_header, tuple.__new__
-        lines = data.decode("utf-8", "replace").split("\n")
-        lines.pop()
-        for number, line in enumerate(lines, self._lines + 1):
+        for raw in BytesIO(data):
+            self._lines += 1
+            line = raw[:-1].decode("utf-8", "replace")
             fields = line.split("\t")
             if len(fields) != width:
                 if line:
-                    torn.append(number)
+                    torn.append(self._lines)
             elif fields[0] == "index":
                 has_header = True
             else:
                 # What Row._make does, at half the price.
                 rows.append(_row(line, fields) if "\\" in line else make(Row, fields))
-        self._lines += len(lines)
+        self._whole += data
         self._seen = Ledger(rows, torn, has_header)
 
     def append(self, row: Row) -> Row:
