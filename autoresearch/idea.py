@@ -24,6 +24,7 @@ class Start(NamedTuple):
     last: Row | None  # its newest row
     smoked: Row | None  # its newest plumbing row
     tree: Tree | None  # the tree that `start` gave out
+    adopted: bool = False  # its commit is there, from a launch that was cut off or withdrawn before it ran
 
 
 def draft(opened: Campaign, *, adopt: bool = False) -> tuple[Draft, reservation.Publish]:
@@ -91,13 +92,13 @@ def adopted(opened: Campaign, rows: list[Row], name: str) -> Start:
     form = "--format=%(trailers:key=Parent,valueonly)"
     commit = opened.git.commit(opened.git.run("show", "-s", "--no-notes", form, tip, "--").decode().strip())
     owner = parents.owner_of(rows, commit)
-    return Start(name, Parent(commit, owner.experiment if owner else ""), tip, None, None, None)
+    return Start(name, Parent(commit, owner.experiment if owner else ""), tip, None, None, None, adopted=True)
 
 
 def chosen_overrides(opened: Campaign, start: Start) -> list[str]:
     """Return the words for the command: the parent's (or the idea's own of before), this call's last."""
     own = knobs.words("OVERRIDES")
-    if start.last or start.smoked:
+    if start.last or start.smoked or start.adopted:
         before = parents.recorded_overrides(opened, start.tip)
     else:
         before = parents.overrides_of(opened, start.parent)
@@ -111,6 +112,8 @@ def chosen_overrides(opened: Campaign, start: Start) -> list[str]:
 
 def merge(before: list[str], own: list[str]) -> list[str]:
     """Return inherited words, without those that an own word sets again, then the own ones."""
+    if own and before[-len(own) :] == own:
+        return before  # the same call once more
     keys = {word.partition("=")[0].lstrip("+~") for word in own if "=" in word}
     return [word for word in before if word.partition("=")[0].lstrip("+~") not in keys] + own
 
@@ -122,12 +125,10 @@ def commit(opened: Campaign, start: Start, overrides: list[str]) -> Hypothesis |
         Refused: nothing changed and no repeat was asked for.
     """
     given = knobs.is_given("FILES", "PATCH", "OVERRIDES")
-    if not given and start.tree is None:
-        if start.smoked and not start.last:
-            return None
-        if start.last:
-            check_repeat(start)
-            return None
+    is_known = bool(start.last or start.smoked or start.adopted)
+    if not given and start.tree is None and is_known:
+        run_the_tip(start)
+        return None
     made = hypothesis.build(
         opened.git,
         parent=start.tip or start.parent.commit,
@@ -138,15 +139,21 @@ def commit(opened: Campaign, start: Start, overrides: list[str]) -> Hypothesis |
         pool=opened.pool(),
         subject=subject(start),
         trailers=experiment.trailers(opened, start.name, start.parent.commit, overrides),
-        allow_empty="OVERRIDES" in given or knobs.flag("ALLOW_EMPTY") or start.last is not None,
+        allow_empty="OVERRIDES" in given or knobs.flag("ALLOW_EMPTY") or is_known,
     )
     if made.unchanged:
         talk.note(f"warning: FILES has nothing new in {', '.join(made.unchanged)}")
-    is_same = not made.paths and made.parent == start.tip and not given
-    if not (is_same and start.last):
-        return made
-    check_repeat(start)
-    return None
+    is_same = is_known and not made.paths and made.parent == start.tip
+    if is_same and overrides == parents.recorded_overrides(opened, start.tip):
+        run_the_tip(start)
+        return None
+    return made
+
+
+def run_the_tip(start: Start) -> None:
+    """Decide for the commit that is there: nothing was given that would make another one."""
+    if start.last:
+        check_repeat(start)
 
 
 def check_repeat(start: Start) -> None:

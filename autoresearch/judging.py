@@ -10,6 +10,8 @@ from autoresearch.campaign import Campaign
 from autoresearch.ledger import Row
 from autoresearch.verdict import Measurement, Verdict
 
+RULED = ("rule", "confirm")  # who decides by itself; anybody else is a person whose mark stands
+
 
 class Result(NamedTuple):
     """What is known of an attempt when it is judged."""
@@ -41,6 +43,10 @@ def judge(campaign: Campaign, rows: list[Row], state: State, result: Result) -> 
         return Judged(_confirming(rows, state, candidate), None)
     if state.experiment == parents.BASELINE:
         return Judged(verdict.judge_baseline(candidate), None)
+    before = parents.owner_of([row for row in rows if row.status != "crash"], state.commit)
+    if before is not None and before.verdict_by not in RULED and result.value is not None:
+        found = Verdict(before.status, f"as marked by {before.verdict_by}")
+        return Judged(verdict.judge_baseline(candidate) if result.end_cause not in verdict.GOOD_ENDS else found, None)
     parent = comparison(rows, state.parent_commit, state.parent)
     known = spread(campaign, rows, state, result.value)
     found = verdict.judge(

@@ -19,6 +19,12 @@ _KEPT_BYTES = session_files.LARGEST // 4
 CHANGED = 200  # hypotheses that files.md lists
 
 
+RULES = (
+    *("target_experiment_count", "campaign_deadline", "per_experiment_timeout", "target_metric"),
+    *("plateau", "crashes_in_a_row", "gpu_hours"),
+)
+
+
 def shorten(notes: Notes) -> None:
     """Replace the older half of a long timeline by one line that counts it; what people said is kept word by word."""
     lines = session_files.read(notes.timeline).split("\n")
@@ -115,6 +121,7 @@ def _write_state(page: Page, now: Situation, secrets: list[str]) -> None:
     made = now.opened.plan
     plan = {
         "stop rule": safe(made.stop) or "none given",
+        **dict.fromkeys(RULES, ""),  # a rule that an extension took away
         **{name: safe(value) for name, value in situation.rules(now)},
         "metric": safe(f"{made.metric} ({made.metric_at}), {made.direction}"),
         "branches": f"{made.prefix}/<experiment> from {made.base[:12]}",

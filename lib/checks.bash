@@ -57,6 +57,10 @@ run_ruff() {
   venv ruff format --check .
 }
 
+run_reference() {
+  venv python docs/generate.py --check
+}
+
 run_mypy() {
   venv mypy
 }

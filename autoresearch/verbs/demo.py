@@ -18,7 +18,10 @@ PROJECT = os.path.join(os.path.dirname(os.path.dirname(os.path.dirname(os.path.a
 
 def run() -> int:
     """Copy the project, commit it, print where it is."""
-    scratch = paths.scratch_root("", knobs.text("SCRATCH"))[0]
+    wanted = knobs.text("SCRATCH")
+    if wanted:
+        os.makedirs(wanted, mode=0o700, exist_ok=True)
+    scratch = paths.scratch_root("", wanted)[0]
     os.makedirs(scratch, mode=0o700, exist_ok=True)
     _check_room(scratch)
     repository = os.path.join(paths.demo_root(scratch), time.strftime("%Y%m%d_%H%M%S"))

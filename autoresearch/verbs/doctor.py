@@ -87,7 +87,9 @@ def _campaign() -> Iterator[Finding]:
 
 def _launcher(made: Plan) -> Iterator[Finding]:
     for found in launchers.load(made.launcher).check(launch.launcher_settings(made), made.gpus, made.nodes):
-        yield found._replace(what=f"launcher {made.launcher}: {found.what}")
+        forced = made.launcher == "local" and made.setting("FORCE_LOCAL") and found.level == "FAIL"
+        level = "warn" if forced else found.level
+        yield found._replace(level=level, what=f"launcher {made.launcher}: {found.what}")
     if made.launcher == "local":
         from autoresearch import devices
 
@@ -110,6 +112,7 @@ def _scratch(top: str) -> Iterator[Finding]:
     except AutoresearchError:
         wanted = knobs.text("SCRATCH")
     scratch, source = paths.scratch_root(top, wanted)
+    source = "as planned" if wanted and not knobs.get("SCRATCH") else source
     yield Finding("ok", "scratch", f"{scratch}: {source}")
     for label, path in (("disk of the repository", top), ("disk of scratch", scratch)):
         space = disk.free(path)
