@@ -21,7 +21,7 @@ setup() {
 
 teardown() {
   if [[ -n ${socket-} ]]; then tmux -S "${socket}" kill-server 2>/dev/null || true; fi
-  if [[ -n ${daemon-} ]]; then kill "${daemon}" 2>/dev/null || true; fi
+  if [[ -n ${daemon-} ]]; then kill -- "-${daemon}" 2>/dev/null || true; fi
   if [[ -n ${short-} ]]; then rm -rf -- "${short:?}"; fi
 }
 
@@ -67,7 +67,8 @@ has_row() {
   # The clock of the daemon alone goes faster, where that can be had: a minute in a second.
   faster=()
   if type -P faketime >/dev/null; then faster=(faketime -f '+0 x40'); fi
-  unshare -m bash -c '
+  # A group of its own, since faketime stays as the parent of what it starts.
+  setsid unshare -m bash -c '
     set -e
     mount -t tmpfs tmpfs /var/spool/cron
     mount -t tmpfs tmpfs /run
@@ -80,7 +81,7 @@ has_row() {
     cat "${base}/cron.said" "${short}/night.log" >&2
     return 1
   }
-  kill "${daemon}"
+  kill -- "-${daemon}"
   daemon=
   assert_equal "$(field "night-$(date +%m%d)" status)" discard
   assert_contains "$(field "night-$(date +%m%d)" command)" "--lr 0.0$(date +%d)"
