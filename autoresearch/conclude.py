@@ -5,14 +5,14 @@ Runs in the supervisor, in its keeper after a kill, or in the next verb; each st
 
 from __future__ import annotations
 
-import errno
 import json
 import os
 from typing import Any
 
-from autoresearch import attempts, clock, judging, ledger, metrics, parents, paths, session, standing, talk
+from autoresearch import attempts, clock, judging, ledger, metrics, parents, session, standing, talk
 from autoresearch.attempts import State
 from autoresearch.campaign import Campaign, secret_values
+from autoresearch.errors import AutoresearchError
 from autoresearch.launchers import Outcome
 from autoresearch.ledger import Row
 from autoresearch.metrics import Reading, Spec, Where
@@ -41,19 +41,27 @@ def finish(campaign: Campaign, state: State, outcome: Outcome) -> Row:
         outcome: how the run ended.
 
     Raises:
-        OSError: the disk is full: the row is kept in the state file, and the next verb writes it.
+        OSError, AutoresearchError: something could not be done, on a full disk say. The state file is kept, in it the
+            row where that could not be written, and the next verb does the rest.
     """
     if not state.measured:
         state = attempts.update(campaign.where, state._replace(measured=measure(campaign, state, outcome)))
-    state = give_tree_back(campaign, state)
+    hindered: OSError | AutoresearchError | None = None
+    try:
+        state = give_tree_back(campaign, state)
+    except (OSError, AutoresearchError) as error:
+        hindered = error  # the row does not wait for the tree
     again = state.phase == "concluded"  # an earlier try got as far as the row, perhaps as far as its note
     with campaign.locked(LOCK_WAIT_S):
         rows = campaign.rows()
         if state.phase != "concluded":
             row, book = decide(campaign, rows, state, outcome)
             state = attempts.update(campaign.where, state._replace(phase="concluded", row=list(row), book=book))
-        written = _append(campaign, state.book, Row._make(state.row))
-    clean_up(campaign, state, written, again=again)
+        written = ledger.append(state.book, Row._make(state.row))
+    write_note(campaign, state, written, again=again)
+    if hindered:
+        raise hindered
+    clean_up(campaign, state, written)
     where = standing.line(campaign, rows if again or state.smoke else [*rows, written], [])
     if where.met:
         session.checkpoint(campaign.where, session.STOP_MET, where.line)
@@ -83,29 +91,6 @@ def too_small(rows: list[Row], row: Row) -> str:
     base = parents.latest(rows, parents.BASELINE)
     steps = [float(found.metric_step) if found and found.metric_step else None for found in (row, base)]
     return plumbing.too_small(steps[0], steps[1])
-
-
-def _append(campaign: Campaign, book: str, row: Row) -> Row:
-    try:
-        return ledger.append(book, row)
-    except OSError as error:
-        if error.errno != errno.ENOSPC or not _give_way(campaign):
-            raise
-        return ledger.append(book, row)
-
-
-def _give_way(campaign: Campaign) -> bool:
-    """Remove the space held back for rows on a full disk; False when it was gone already."""
-    try:
-        os.unlink(reserve_file(campaign.where))
-        return True
-    except FileNotFoundError:
-        return False
-
-
-def reserve_file(where: paths.Campaign) -> str:
-    """Return the file that holds space back for rows."""
-    return os.path.join(where.state, "space")
 
 
 def measure(campaign: Campaign, state: State, outcome: Outcome) -> dict[str, object]:
@@ -205,13 +190,19 @@ def peak_memory(where: Where, outcome: Outcome) -> tuple[float | None, str]:
     return outcome.memory_gb, outcome.memory_source
 
 
-def clean_up(campaign: Campaign, state: State, row: Row, *, again: bool) -> None:
-    """Do what follows the row: its git note, the session's notes, the socket links; then forget the attempt."""
-    from autoresearch import eviction, notes, sockets
+def write_note(campaign: Campaign, state: State, row: Row, *, again: bool) -> None:
+    """Write the git note of a row, once; a plumbing run has none."""
+    from autoresearch import notes
 
     if state.book != campaign.where.smoke_ledger:
         write = notes.append_once if again else notes.append
         write(campaign.git, row.commit, note_line(campaign, row))
+
+
+def clean_up(campaign: Campaign, state: State, row: Row) -> None:
+    """Do what follows the row and its note: the session's notes, the socket links; then forget the attempt."""
+    from autoresearch import eviction, sockets
+
     at = campaign.where.attempt(state.experiment, state.attempt, state.smoke)
     if state.links:
         sockets.remove(sockets.Links(state.links["RAY_TMPDIR"], state.links["TMPDIR"]), at.ray, at.tmp)

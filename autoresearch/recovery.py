@@ -47,8 +47,8 @@ def start_detached(opened: Campaign, states: list[State]) -> list[State]:
         lock = os.path.join(opened.where.state, ".recovery.lock")
         try:
             keeper.detach(lambda: _finish_quietly(opened), lambda: None, lock_path=lock)
-        except TryAgain:
-            pass  # another reader has started it
+        except (TryAgain, OSError):
+            pass  # another reader has started it, or the disk has no room for its lock: a reader still reads
     return orphans
 
 

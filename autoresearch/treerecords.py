@@ -1,8 +1,8 @@
 """The records beside the trees of a pool: `<n>.owner`, `<n>.free` or `<n>.retired`, JSON, one of them a tree.
 
-A tree changes hands by renaming its record under the pool's lock, so eight callers at once get eight trees and a
-kill between two steps leaves a tree that belongs to somebody, never one that is handed out twice. A tree is free
-only when its record says so; one without a record is nobody's and stays untouched.
+A tree changes hands under the pool's lock, so eight callers at once get eight trees: the new record is written, then
+the old one goes. A kill or a full disk between the two leaves both, and the owner's counts: the tree belongs to
+somebody who can give it back, and is never handed out twice. A tree without a record is nobody's and stays untouched.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 from autoresearch import files
 
-STATES = ("owner", "free", "retired")
+STATES = ("owner", "retired", "free")  # of two records of a tree the one that stands first here counts
 
 
 class Record(NamedTuple):
@@ -61,7 +61,7 @@ def listing(pool: str) -> dict[int, str]:
     for name in names:
         number, _, state = name.partition(".")
         if number.isascii() and number.isdigit() and state in STATES:
-            found[int(number)] = state
+            found[int(number)] = min(state, found.get(int(number), state), key=STATES.index)
     return dict(sorted(found.items()))
 
 
@@ -79,26 +79,32 @@ def write(pool: str, record: Record, state: str = "owner") -> None:
     """Replace a tree's record. Not fsynced: after a power cut a damaged record only costs a fresh tree."""
     path = _path(pool, record.number, state)
     temporary = f"{path}.{os.getpid()}.tmp"
-    with open(temporary, "w", encoding="utf-8") as file:
-        json.dump(record._asdict(), file)
-    os.replace(temporary, path)
+    try:
+        with open(temporary, "w", encoding="utf-8") as file:
+            json.dump(record._asdict(), file)
+        os.replace(temporary, path)
+    except OSError:
+        if os.path.lexists(temporary):
+            os.unlink(temporary)
+        raise
 
 
 def change(pool: str, record: Record, state: str) -> None:
     """Give a tree that we own another state (`free`, `retired`)."""
-    write(pool, record)
     with lock(pool):
-        os.rename(_path(pool, record.number, "owner"), _path(pool, record.number, state))
+        write(pool, record, state)
+        for other in reversed(STATES):
+            if other != state and os.path.lexists(_path(pool, record.number, other)):
+                os.unlink(_path(pool, record.number, other))
 
 
 def claim(pool: str, record: Record) -> bool:
-    """Take a free tree: rename its record, then write `record`; False when another call was faster."""
+    """Take a free tree; False when another call was faster."""
     with lock(pool):
-        try:
-            os.rename(_path(pool, record.number, "free"), _path(pool, record.number, "owner"))
-        except FileNotFoundError:
+        if listing(pool).get(record.number) != "free":
             return False
         write(pool, record)
+        os.unlink(_path(pool, record.number, "free"))
     return True
 
 

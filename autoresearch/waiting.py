@@ -15,6 +15,7 @@ from autoresearch import (
     durations,
     files,
     keeper,
+    ledger,
     parents,
     progress,
     recovery,
@@ -164,10 +165,10 @@ def _unfinished(opened: Campaign, left: State) -> None:
         error = AutoresearchError("withdrawn", left.waited.removeprefix("autoresearch: "))
         error.code = code
         raise error
-    if left.phase == "concluded":
+    log = progress.log_of(opened.where, left)
+    if left.phase == "concluded" and all(row.log_path != log for row in ledger.read(left.book).rows):
         kept = attempts.path(opened.where, left.id)
-        log = os.path.join(progress.directories(opened.where, left).logs, "supervisor.log")
-        why = f"the row of {left.id} is kept in {kept}; what hindered its end: {log}"
+        why = f"the row of {left.id} is kept in {kept}; what hindered it: {os.path.dirname(log)}/supervisor.log"
         raise AutoresearchError("row", why, "free some space where a disk is full; the next verb ends it")
 
 

@@ -100,7 +100,7 @@ def test_ctrl_c_at_any_moment(lab: Lab, seed: int) -> None:
     lab.call("wait", NAME="y")
     rows = [row for row in lab.check() if row.experiment == "y"]
     assert [row.end_cause for row in rows] in ([], ["stopped"])
-    assert lab.idea("y", "value=0.6" if not rows else "value=0.7").returncode == 0
+    assert lab.idea("y", "sleep=0 value=0.6").returncode == 0
     lab.check()
 
 
