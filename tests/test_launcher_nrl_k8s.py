@@ -143,6 +143,7 @@ def test_failure(launcher: NrlK8s, fake: Fake) -> None:
     assert (outcome.end_cause, outcome.exit_code) == ("exit 3", 3)
 
 
+@pytest.mark.slow
 def test_cap_deletes_the_rayjob(launcher: NrlK8s, fake: Fake) -> None:
     outcome = Run(launcher, fake.job(["sleep", "60"], cap_s=2.0)).result()
     assert outcome.end_cause == "timeout"

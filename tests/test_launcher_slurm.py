@@ -273,6 +273,7 @@ def test_the_script_runs_by_hand_and_notes_its_end(job: Job) -> None:
     assert subprocess.run(["bash", "-c", text], check=False).returncode == 143
 
 
+@pytest.mark.slow
 def test_a_script_ends_itself_at_its_second_line(job: Job) -> None:
     made = job._replace(argv=["sleep", "60"], grace_s=0.5)
     text = _script.render(made, "0a1b2c3e", f"{job.logs}/x.state", redirect=True, exports={}, needs=[], limit_s=1.0)

@@ -109,6 +109,7 @@ def canary(
         tree: an attempt's worktree.
         directories: the experiment's directories; the first also carries the answer.
         secret_keys: not asked for: Slurm hands the submitting environment over.
+        secret_keys: not looked at: Slurm hands the submitter's environment over.
         wait_s: seconds that the job may take, queue included; then it is cancelled.
     """
     token = secrets.token_hex(4)

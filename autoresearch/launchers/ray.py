@@ -51,8 +51,8 @@ def state_path(job: Job) -> str:
 
 
 def needed(settings: Mapping[str, str], keys: Sequence[str], env: Mapping[str, str]) -> list[str]:
-    """The secrets that a machine has to supply: those of RAY_SECRETS (`none` for none), else all that are set."""
-    wanted = settings.get("RAY_SECRETS", "")
+    """The secrets that a machine has to supply: RAY_SECRETS or SECRETS (`none` for none), else all that are set."""
+    wanted = settings.get("RAY_SECRETS") or settings.get("SECRETS", "")
     if wanted:
         return [] if wanted == "none" else wanted.replace(",", " ").split()
     return [key for key in keys if env.get(key) and key not in KEYS_OF_RAY]

@@ -204,8 +204,8 @@ class Slurm(Remote):
         return submission.submit(job, job.settings, watch, attempt=2)
 
     def lost_id(self, job: Job) -> str:
-        """Found by the job's unique name."""
-        return held.recover(job) if job.settings.get("SLURM_HOLD") else submission.recover(job)
+        """Found by the job's unique name, as a step of what is held now or as a job of its own."""
+        return (held.recover(job) if job.settings.get("SLURM_HOLD") else "") or submission.recover(job)
 
     def limits_for(self, job: Job) -> Limits:
         """A cluster inside the job gets its time to come up."""
