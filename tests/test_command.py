@@ -77,9 +77,3 @@ def test_a_program_is_found_from_the_tree_or_the_path(hostile: Path) -> None:
     assert command.program(["run me"], str(hostile), "/usr/bin") is None
     assert command.program(["env"], str(hostile), "/nowhere:/usr/bin") == "/usr/bin/env"
     assert command.program(["/usr/bin/env"], str(hostile), "") == "/usr/bin/env"
-
-
-def test_repeats_differ_only_with_a_seed() -> None:
-    assert command.has_seed("a --seed {seed}", [])
-    assert command.has_seed("a", ["seed={seed}"])
-    assert not command.has_seed("a --seed 1", ["seed=2"])
