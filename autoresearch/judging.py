@@ -98,7 +98,11 @@ def measurement(rows: list[Row], commit: str, name: str) -> Measurement:
 
 def spread(campaign: Campaign, rows: list[Row], state: State | None = None, value: float | None = None) -> noise.Noise:
     """Return the noise of the metric: declared, else pooled over every commit that was run more than once."""
-    pairs = [(row.commit, row.value) for row in rows if row.status != "crash"]
+    once: set[str] = {state.commit} if state is not None else set()
+    again: set[str] = set()
+    for row in rows:
+        (again if row.commit in once else once).add(row.commit)
+    pairs = [(row.commit, row.value) for row in rows if row.commit in again and row.status != "crash"]
     if state is not None:
         pairs.append((state.commit, value))
     return noise.known(campaign.plan.noise, noise.grouped(pairs).values())

@@ -113,7 +113,10 @@ class Book:
 
     def __init__(self, path: str) -> None:
         self.path = path
-        self._whole = bytearray()  # the lines that were parsed, up to the last line end
+        self._forget()
+
+    def _forget(self) -> None:
+        self._parsed: list[bytes] = []  # the file up to its last line end, as it was read
         self._lines = 0
         self._seen = Ledger([], [])
 
@@ -125,7 +128,7 @@ class Book:
         rest = self._rest()
         end = rest.rfind(b"\n") + 1
         if end:
-            self._take(rest[:end])
+            self._take(rest if end == len(rest) else rest[:end])
         if end == len(rest):
             return self._seen
         last = rest[end:].decode("utf-8", "replace")
@@ -138,22 +141,23 @@ class Book:
         try:
             with open(self.path, "rb", buffering=0) as file:
                 if not self._stands(file):
-                    self._whole, self._lines, self._seen = bytearray(), 0, Ledger([], [])
+                    self._forget()
                     file.seek(0)
                 return file.readall()
         except FileNotFoundError:
-            self._whole, self._lines, self._seen = bytearray(), 0, Ledger([], [])
+            self._forget()
             return b""
 
     def _stands(self, file: FileIO) -> bool:
         """Compare the file's beginning with what was parsed, and stop behind it; in pieces, to touch little memory."""
-        size, at = len(self._whole), 0
-        piece = memoryview(bytearray(min(size, PIECE)))
-        while at < size:
-            count = file.readinto(piece[: size - at])
-            if not count or not self._whole.startswith(piece[:count], at):
-                return False
-            at += count
+        piece = memoryview(bytearray(min(PIECE, max(map(len, self._parsed), default=0))))
+        for part in self._parsed:
+            at = 0
+            while at < len(part):
+                count = file.readinto(piece[: len(part) - at])
+                if not count or not part.startswith(piece[:count], at):
+                    return False
+                at += count
         return True
 
     def _take(self, data: bytes) -> None:
@@ -172,7 +176,7 @@ class Book:
             else:
                 # What Row._make does, at half the price.
                 rows.append(_row(line, fields) if "\\" in line else make(Row, fields))
-        self._whole += data
+        self._parsed.append(data)
         self._seen = Ledger(rows, torn, has_header)
 
     def append(self, row: Row) -> Row:
