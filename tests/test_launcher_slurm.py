@@ -247,7 +247,7 @@ def test_a_secret_in_the_command_is_refused(job: Job) -> None:
 
 def test_mounts_cover_the_attempt(job: Job) -> None:
     experiment = job.exports["EXP_DIR"]
-    assert submission.mounts(job, "") == f"{job.tree}:{job.tree},{experiment}:{experiment}"
+    assert submission.mounts(job, "") == f"{experiment}:{experiment},{job.tree}:{job.tree}"
     assert submission.mounts(job, "/tmp:/tmp") == "/tmp:/tmp"
     with pytest.raises(Refused, match="mounted"):
         submission.mounts(job._replace(tree="/scratch/a b"), "")

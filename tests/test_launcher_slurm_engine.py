@@ -325,21 +325,26 @@ def test_a_cluster_script_of_the_repository_is_retried_once(launcher: Slurm, tmp
     assert Path(job.log_path).read_text() == f'{job.tree} ["a b\\n\'"] {len(SECRET)}\n'
     batch = Path(job.logs, "slurm.2.log").read_text()
     experiment = job.exports["EXP_DIR"]
-    mounts = f"/data:/data,{job.tree}:{job.tree},{experiment}:{experiment}"
+    mounts = f"/data:/data,{experiment}:{experiment},{job.tree}:{job.tree}"
     assert f"container image.sqsh mounts {mounts} gpus 4 address none" in batch
     for file in Path(job.logs).rglob("*"):
         assert not file.is_file() or SECRET.encode() not in file.read_bytes()
 
 
 def test_a_cluster_script_that_is_held(launcher: Slurm, tmp_path: Path) -> None:
-    (tmp_path / "ray.sub").write_text(RAY_SUB)
-    held = module.hold(SITE, name="camp", tree=str(tmp_path), logs=str(tmp_path), env=os.environ)
+    repository, logs = tmp_path / "repository", tmp_path / "campaign" / ".hold"
+    repository.mkdir()
+    logs.mkdir(parents=True)
+    (repository / "ray.sub").write_text(RAY_SUB)
+    held = module.hold(SITE, name="camp", tree=str(repository), logs=str(logs), env=os.environ)
     try:
         job = make_job(tmp_path, ["sh", "-c", "echo in; sleep 1; exit 3"], settings={**SITE, "SLURM_HOLD": held})
         run = Run(launcher, job)
         assert run.result().end_cause == "exit 3"
         assert run.job_id.startswith(f"{held}.")
         assert Path(job.log_path).read_text() == "in\n"
+        assert [path.name for path in repository.iterdir()] == ["ray.sub"]
+        assert f"mounts /data:/data,{logs.parent}:{logs.parent} " in (logs / "hold.log").read_text()
     finally:
         module.release(held)
 

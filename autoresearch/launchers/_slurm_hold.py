@@ -47,8 +47,9 @@ def hold(
     Args:
         settings: the plan's; SLURM_ARGS ask for the resources, SLURM_SCRIPT for a Ray cluster in containers.
         name: readable part of the job's name.
-        tree: directory it is submitted from; the site's script is looked for here.
-        logs: directory for its script and output.
+        tree: where the site's script is looked for; nothing is written there.
+        logs: directory for its script, output and attach script; it is submitted from here, and its parent (the
+            campaign's directory, with all trees) is mounted into a site's containers.
         env: its environment.
         limit_s: seconds after which Slurm takes it back by itself; None leaves that to SLURM_ARGS or the site.
     Returns:
@@ -58,7 +59,8 @@ def hold(
     """
     where = submission.Files(f"{logs}/hold.sh", f"{logs}/hold.state", f"{logs}/hold.log")
     token = secrets.token_hex(4)
-    job = Job(f"{name}-hold", [], tree, env, {"EXP_DIR": logs}, (), logs, where.batch_log, limit_s, 0.0, None, settings)
+    exports = {"EXP_DIR": os.path.dirname(logs)}
+    job = Job(f"{name}-hold", [], logs, env, exports, (), logs, where.batch_log, limit_s, 0.0, None, settings)
     site = settings.get("SLURM_SCRIPT", "")
     write(where.script, IDLE.replace("\n# An", f"\n# Token {token}.\n# An", 1))
     script, variables = where.script, dict(env)
@@ -69,7 +71,7 @@ def hold(
     argv = submission.arguments(job, settings, full, where, script)
     argv = [word for word in argv if word != "--requeue"]
     argv.insert(1, "--no-requeue")  # a restarted allocation would have lost what ran inside it
-    answer = call(argv, timeout_s=submission.SUBMIT_S, env=calls.environment(variables), cwd=tree)
+    answer = call(argv, timeout_s=submission.SUBMIT_S, env=calls.environment(variables), cwd=logs)
     job_id = answer.out.strip().split("\n")[-1].split(";")[0]
     return job_id if answer.code == 0 and job_id.isdigit() else submission.perhaps(answer, full)
 

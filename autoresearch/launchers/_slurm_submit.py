@@ -140,7 +140,7 @@ def mounts(job: Job, given: str) -> str:
     """MOUNTS of ray.sub: the plan's, and the attempt's tree and directories where those do not cover them."""
     covered = [entry.split(":")[0].rstrip("/") for entry in given.split(",") if entry]
     added = []
-    for path in (job.tree, job.exports.get("EXP_DIR", job.logs), job.logs):
+    for path in sorted({job.tree, job.exports.get("EXP_DIR", job.logs), job.logs}, key=len):
         if any(path == have or path.startswith(have + "/") for have in covered):
             continue
         if re.search(r"[:,\s]", path):
