@@ -6,6 +6,7 @@ import json
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import Any
 
 from autoresearch import clock, files, knobs, ledger, names, paths, plan
 from autoresearch.errors import Refused, Usage
@@ -15,6 +16,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from autoresearch.trees import Pool
 
+CLOCK_SET_S = 2.0  # the clock is moved in small steps all the time; a jump is more than that
 # Keys that are secrets wherever they come from, also when there is no .env.
 SECRET_KEYS = ("WANDB_API_KEY", "HF_TOKEN", "HUGGING_FACE_HUB_TOKEN")
 
@@ -81,13 +83,25 @@ class Campaign:
             yield
 
     def started(self) -> tuple[float, float] | None:
-        """Return the first launch and the deadline (epoch seconds, 0.0 for none), None before the first launch."""
+        """Return the first launch and the deadline (epoch seconds, 0.0 for none), None before the first launch.
+
+        Both are told by the clock as it is now: where it was set since (and not by a reboot), a total time is still
+        the time that has passed, and nothing else.
+        """
         try:
             with open(self.where.started, "rb") as file:
                 fields = json.loads(file.read())
-            return float(fields["first_launch"]), float(fields["deadline"])
+            first, deadline = float(fields["first_launch"]), float(fields["deadline"])
         except (FileNotFoundError, ValueError, KeyError):
-            pass
+            return self._started_by_rows()
+        shift = _shift(fields)
+        if abs(shift) < CLOCK_SET_S:
+            return first, deadline
+        from autoresearch import stop
+
+        return first + shift, stop.deadline(stop.Rules.from_json(self.plan.rules), first + shift) or 0.0
+
+    def _started_by_rows(self) -> tuple[float, float] | None:
         first = [at for row in self.rows() if (at := clock.epoch(row.started_at)) is not None]
         if not first:
             return None
@@ -98,8 +112,20 @@ class Campaign:
 
     def write_started(self, first_launch: float, deadline: float) -> None:
         """Keep the campaign's clock; the caller holds the campaign's lock."""
-        data = json.dumps({"first_launch": first_launch, "deadline": deadline})
-        files.replace(self.where.started, data.encode())
+        from autoresearch import processes
+
+        fields = {"first_launch": first_launch, "deadline": deadline}
+        origin = {"boot": processes.boot_id(), "booted_at": clock.now() - clock.since_boot()}
+        files.replace(self.where.started, json.dumps({**fields, **origin}).encode())
+
+
+def _shift(fields: dict[str, Any]) -> float:
+    """Return by how many seconds the wall clock was set since the campaign's clock was written, 0.0 after a reboot."""
+    from autoresearch import processes
+
+    if fields.get("boot") != processes.boot_id():
+        return 0.0
+    return clock.now() - clock.since_boot() - float(fields["booted_at"])
 
 
 def find(name: str = "") -> paths.Campaign:

@@ -23,3 +23,8 @@ def epoch(text: str) -> float | None:
 def now() -> float:
     """Return the wall clock in epoch seconds; durations use time.monotonic instead."""
     return time.time()
+
+
+def since_boot() -> float:
+    """Return the seconds since the boot, sleep included: they do not jump when the wall clock is set."""
+    return time.clock_gettime(time.CLOCK_BOOTTIME)

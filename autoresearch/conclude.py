@@ -96,6 +96,8 @@ def too_small(rows: list[Row], row: Row) -> str:
 def measure(campaign: Campaign, state: State, outcome: Outcome) -> dict[str, object]:
     """Return what the attempt's traces say: the metric, the peak memory and its source, side signals for guards."""
     where = where_of(campaign, state)
+    # Where the clock was set back during the run, its files are older than the time that was noted at its start.
+    where = where._replace(started_at=min(where.started_at, clock.now() - outcome.elapsed_s))
     reading = metrics.read(spec(campaign), where)
     memory, source = peak_memory(where, outcome)
     signals = metrics.signals_of(where) if campaign.plan.guard else {}

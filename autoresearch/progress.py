@@ -38,7 +38,7 @@ def line(opened: Campaign, state: State) -> str:
 def _time(state: State) -> str:
     if not state.started_at:
         return state.waited or state.phase
-    spent = durations.format(clock.now() - state.started_at)
+    spent = durations.format(max(0.0, clock.now() - state.started_at))
     return f"{spent} of {durations.format(state.cap_s)}" if state.cap_s else spent
 
 

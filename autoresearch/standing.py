@@ -46,7 +46,7 @@ def facts(campaign: Campaign, rows: list[Row], states: list[State], now: float |
 
 def _gpu_hours(rows: list[Row], running: list[State], gpus: int, now: float) -> float:
     minutes = sum(float(row.elapsed_min) for row in rows if row.elapsed_min)
-    minutes += sum((now - state.started_at) / 60 for state in running if state.started_at)
+    minutes += sum(max(0.0, now - state.started_at) / 60 for state in running if state.started_at)
     return minutes / 60 * gpus
 
 

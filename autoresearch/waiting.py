@@ -124,6 +124,19 @@ class _Progress:
             self.drawn = False
 
 
+def after_waiting(opened: Campaign, state: State) -> int:
+    """Answer for an attempt that `until_over` waited for; what a kill left open is finished first."""
+    if not was_withdrawn(opened, state):
+        recovery.finish(opened)
+    return answer(opened, state)
+
+
+def was_withdrawn(opened: Campaign, state: State) -> bool:
+    """Return whether an attempt was given up before it ran and nobody was told yet."""
+    left = attempts.read(attempts.path(opened.where, state.id))
+    return left is not None and left.phase == "withdrawn" and not attempts.is_supervised(opened.where, left)
+
+
 def answer(opened: Campaign, state: State) -> int:
     """Say how an attempt's chain ended and where the campaign stands; return 0, or 4 for a crash.
 

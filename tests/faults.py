@@ -20,7 +20,7 @@ from tests.conftest import ROOT, git, snapshot
 
 # Reads its arguments as settings; whoever looks finds it by the mark in its command line.
 TRAIN = """
-import os, sys, time
+import os, select, sys, time
 given = dict(word.split("=", 1) for word in sys.argv[1:] if "=" in word)
 if given.get("log_dir"):
     open(os.path.join(given["log_dir"], "began"), "a").write("x")
@@ -30,7 +30,7 @@ if "family" in given and os.fork() == 0:
         time.sleep(60)
     os._exit(0)
 print("step 1", flush=True)
-time.sleep(float(given.get("sleep", "0")))
+select.select([], [], [], float(given.get("sleep", "0")))  # time.sleep fails under libfaketime
 exec(given.get("code", ""))
 print(f"val_accuracy: {given.get('value', '0.5')}", flush=True)
 sys.exit(int(given.get("exit", "0")))
@@ -42,10 +42,20 @@ MOST_S = 60.0
 class Lab:
     """One repository with one approved campaign, and a machine's devices of its own where root can give it that."""
 
-    def __init__(self, repo: Path, scratch: Path, home: Path, *, stop: str = "", name: str = "c", **knobs: str) -> None:
+    def __init__(
+        self,
+        repo: Path,
+        scratch: Path,
+        home: Path,
+        *,
+        stop: str = "",
+        name: str = "c",
+        env: dict[str, str] | None = None,
+        **knobs: str,
+    ) -> None:
         self.repo, self.scratch, self.name, self.home = repo, scratch, name, home
         scratch.mkdir(exist_ok=True)
-        self.env = dict(os.environ)
+        self.env = {**os.environ, **(env or {})}
         self.devices = home / "devices"
         self.devices.mkdir(exist_ok=True)
         self.devices.chmod(0o1777)

@@ -101,7 +101,7 @@ def running(opened: Campaign, state: State) -> dict[str, object]:
         "id": state.id,
         "branch": state.branch,
         "phase": state.waited or state.phase,
-        "elapsed_s": round(clock.now() - state.started_at, 1) if state.started_at else None,
+        "elapsed_s": round(max(0.0, clock.now() - state.started_at), 1) if state.started_at else None,
         "cap_s": state.cap_s,
         "job_id": state.job_id,
         "log": progress.log_of(opened.where, state),

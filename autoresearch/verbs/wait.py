@@ -13,14 +13,13 @@ def run() -> int:
     timeout = knobs.text("TIMEOUT")
     limit = durations.parse(timeout) if timeout else None
     mine = [state for state in attempts.every(opened.where) if name in (state.experiment, state.id)]
-    if mine and mine[0].phase == "withdrawn" and not attempts.is_supervised(opened.where, mine[0]):
+    if mine and waiting.was_withdrawn(opened, mine[0]):
         return waiting.answer(opened, mine[0])  # which says why
     recovery.finish(opened)
     mine = [state for state in attempts.every(opened.where) if name in (state.experiment, state.id)]
     if mine:
         waiting.until_over(opened, mine[0], limit)
-        recovery.finish(opened)
-        return waiting.answer(opened, mine[0])
+        return waiting.after_waiting(opened, mine[0])
     row = parents.latest(opened.rows(), name)
     if row is None:
         raise Refused("NAME", f"no attempt of {name!r} is running, and it has no row", "make status")
