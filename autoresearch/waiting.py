@@ -137,6 +137,13 @@ def was_withdrawn(opened: Campaign, state: State) -> bool:
     return left is not None and left.phase == "withdrawn" and not attempts.is_supervised(opened.where, left)
 
 
+def never_ran(opened: Campaign, state: State) -> bool:
+    """Return whether an attempt was given up before it ran, whoever was told so."""
+    return was_withdrawn(opened, state) or (
+        attempts.read(attempts.path(opened.where, state.id)) is None and _row_of(opened, state) is None
+    )
+
+
 def answer(opened: Campaign, state: State) -> int:
     """Say how an attempt's chain ended and where the campaign stands; return 0, or 4 for a crash.
 
@@ -162,13 +169,22 @@ def find_row(opened: Campaign, state: State) -> tuple[list[Row], Row, bool]:
     Raises:
         AutoresearchError: it has none.
     """
+    found = _row_of(opened, state)
+    if found is None:
+        if attempts.read(attempts.path(opened.where, state.id)) is None:
+            raise AutoresearchError("row", f"{state.id} was given up before it ran; it has none", "make status")
+        raise AutoresearchError("row", f"{state.id} ended without one", "make status starts its recovery")
+    return found
+
+
+def _row_of(opened: Campaign, state: State) -> tuple[list[Row], Row, bool] | None:
     log = progress.log_of(opened.where, state)
     for smoke in (state.smoke, True):
         rows = opened.rows(smoke=smoke)
         own = next((row for row in reversed(rows) if row.log_path == log), None)
         if own is not None:
             return rows, own, smoke
-    raise AutoresearchError("row", f"{state.id} ended without one", "make status starts its recovery")
+    return None
 
 
 def _unfinished(opened: Campaign, left: State) -> None:

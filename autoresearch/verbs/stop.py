@@ -17,7 +17,7 @@ def run() -> int:
     waiting.ask_to_stop(opened, mine[0])
     # The run has its grace, then KILL, then the row: what takes longer is a hung disk or a queue.
     waiting.until_over(opened, mine[0], launch.grace_s(opened) + 60)
-    if waiting.was_withdrawn(opened, mine[0]):
+    if waiting.never_ran(opened, mine[0]):
         recovery.finish(opened)
         talk.note(f"{mine[0].id} was stopped before it ran: it has no row, its branch stays")
         return 0
