@@ -365,3 +365,59 @@ branches() {
   bin ledger YES=1
   cmp "$(records)/results.tsv" "${base}/before.tsv"
 }
+
+@test "hostile text in the knobs of a campaign comes back as text" {
+  make_repo
+  quoted=\'${HOSTILE//\'/\'\"\'\"\'}\'
+  file=${HOSTILE//$'\n'/ }
+  file=${file//\//_}
+  plan_campaign OBJECTIVE="${HOSTILE}" CMD="./train.sh ${quoted} {overrides}"
+  "${ROOT}/.venv/bin/python" -I -c '
+import sys, tomllib
+assert tomllib.load(open(sys.argv[1], "rb"))["objective"] == sys.argv[2]
+' "$(records)/plan.toml" "${HOSTILE}"
+  bin baseline
+  printf '%s' "${HOSTILE}" >"${file}"
+  patch="${base}/${file}.diff"
+  git diff --no-index -- /dev/null other.txt | sed 's/other.txt/added.txt/g' >"${patch}" || true
+  bin experiment NAME=y HYPOTHESIS="${HOSTILE}" FILES="'${file//\'/\'\"\'\"\'}'" PATCH="${patch}" OVERRIDES="say=${quoted} value=0.6"
+  assert_equal "$(<"$(campaign_dir)/y/logs/run.log")" "${HOSTILE}"$'\nval_accuracy: 0.6'
+  assert_equal "$(git show "$(field y commit):${file}")" "${HOSTILE}"
+  assert_contains "$(git show -s --format=%s "$(field y commit)")" 'a'"'"'b"c $(touch pwned) `touch pwned` $HOME'
+  assert_contains "$(field y description)" '$(touch pwned) `touch pwned` $HOME ${HOME} $$ $5 $(NAME)'
+  # Inherited words come back from the commit's trailer.
+  bin experiment NAME=z OVERRIDES=value=0.7
+  assert_equal "$(<"$(campaign_dir)/z/logs/run.log")" "${HOSTILE}"$'\nval_accuracy: 0.7'
+  bin mark NAME=z STATUS=discard REASON="${HOSTILE}"
+  bin note TEXT="${HOSTILE}"
+  run bash "$(campaign_dir)/z/logs/command.sh"
+  assert_equal "${output}" "${HOSTILE}"$'\nval_accuracy: 0.7'
+  for verb in status summarize handoff resume 'show NAME=z' ledger; do
+    read -ra words <<<"${verb}"
+    run_bin "${words[@]}"
+    assert_status 0
+  done
+  assert_equal "$(count_rows)" 3
+  assert_equal "$(find "${base}" "${ROOT}" -maxdepth 6 -name pwned)" ""
+}
+
+@test "a scratch that is nearly full, or gone, is refused before anything is made" {
+  [[ ${EUID} == 0 ]] || skip "a small disk needs root"
+  make_repo
+  mount -t tmpfs -o size=8m tmpfs "${scratch}" 2>/dev/null || skip "nothing can be mounted here"
+  plan_campaign
+  run_bin baseline
+  assert_refused "less than 2 GB"
+  assert_equal "$(find "${scratch}" -mindepth 1)" ""
+  assert_equal "$(git for-each-ref refs/heads | wc -l)" 1
+  bin plan CAMPAIGN=c DISK_RESERVE_GB=0
+  bin approve YES=1
+  bin baseline
+  umount "${scratch}"
+  rmdir "${scratch}"
+  run_bin experiment NAME=y OVERRIDES=value=0.6
+  assert_refused "is not a directory"
+  assert_equal "$(count_rows)" 1
+  run_bin status
+  assert_status 0
+}
