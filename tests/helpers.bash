@@ -4,6 +4,9 @@
 
 bats_require_minimum_version 1.5.0
 
+# A hang ends as a failure; bats reads this after a file is loaded and before its setup.
+export BATS_TEST_TIMEOUT=${BATS_TEST_TIMEOUT:-120}
+
 ROOT=$(cd -P -- "${BATS_TEST_DIRNAME}/.." && pwd -P)
 readonly ROOT
 
@@ -14,8 +17,6 @@ readonly HOSTILE
 # hermetic_setup: sets base, home, scratch and a clean environment. Call it first in setup().
 hermetic_setup() {
   local name
-  # bats takes its own time limit from here, also where a file is run alone.
-  export BATS_TEST_TIMEOUT=${BATS_TEST_TIMEOUT:-120}
   while IFS= read -r name; do
     case ${name} in
       GIT_* | MAKE* | MFLAGS | AR_* | XDG_* | WANDB_* | HF_* | HUGGING_FACE_* | RAY_* | SLURM_* | CUDA_* | PYTHON* | \
