@@ -213,6 +213,10 @@ def make_root(where: paths.Campaign) -> None:
     """Create the campaign's scratch directory with its marker; harmless when it is there."""
     if check_marker(where):
         return
-    os.makedirs(where.root, mode=0o700, exist_ok=True)
-    device = os.stat(where.root).st_dev
-    files.replace(where.marker, f"{where.repository}\n{where.name}\n{device}\n".encode())
+    try:
+        paths.make_shared(where.scratch)
+        os.makedirs(where.root, mode=0o700, exist_ok=True)
+    except PermissionError as error:
+        fix = f"ask its owner for: chmod 1777 {os.path.join(where.scratch, 'nemo-rl')}; or plan with SCRATCH=DIR"
+        raise Refused("scratch", f"{error.filename} cannot be made by this account", fix) from None
+    files.replace(where.marker, f"{where.repository}\n{where.name}\n".encode())

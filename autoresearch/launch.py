@@ -145,13 +145,9 @@ def prove_visible(opened: Campaign, state: State) -> None:
         return
     keep_waiting(opened, state, "a canary job looks whether this scratch is visible there")
     at = directories(opened, state)
-    found = launchers.canary(
-        launcher,
-        launcher_settings(opened.plan),
-        state.tree,
-        [at.logs, at.checkpoints, at.artifacts],
-        opened.plan.secrets,
-    )
+    needed = [key for key in campaign.secret_keys() if os.environ.get(key)]
+    places = [at.logs, at.checkpoints, at.artifacts]
+    found = launchers.canary(launcher, launcher_settings(opened.plan), state.tree, places, needed)
     if found.level == "FAIL":
         raise Refused(found.what, found.detail, found.fix)
     with open(marker, "w", encoding="utf-8") as file:

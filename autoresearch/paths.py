@@ -66,6 +66,17 @@ def account_name() -> str:
     return os.environ.get("USER") or "ubuntu"
 
 
+def make_shared(scratch: str) -> None:
+    """Create the one directory below the scratch root that all accounts share, open to them as /tmp is."""
+    shared = os.path.join(scratch, "nemo-rl")
+    os.makedirs(scratch, mode=0o700, exist_ok=True)
+    try:
+        os.mkdir(shared, 0o700)
+    except FileExistsError:
+        return
+    os.chmod(shared, 0o1777)
+
+
 def user_root(scratch: str, account: str = "") -> str:
     """Return the account's directory below the scratch root; `account` is what a plan recorded."""
     return os.path.join(scratch, "nemo-rl", account or account_name())
@@ -156,7 +167,7 @@ class Campaign(NamedTuple):
 
     @property
     def marker(self) -> str:
-        """Names the repository (line 1), the campaign and the device; only what lies beside it is ever removed."""
+        """Names the repository (line 1) and the campaign; only what lies beside it, on its disk, is ever removed."""
         return os.path.join(self.root, ".campaign")
 
     @property

@@ -16,18 +16,9 @@ LISTS = {"SECRETS": "secrets", "REQUIRE": "require", "PROTECT": "protect"}
 # Knobs the plan only carries: limits of a run, and settings of one launcher.
 SETTINGS = (
     *("GPUS", "SLOTS", "GRACE_S", "WAIT", "STALL_MIN", "STALL_STOP", "DISK_RESERVE_GB", "DISK_CHECK_S", "LOG_MAX_GB"),
-    *("PROGRESS_S", "CLEAN_CACHE", "UV_CACHE", "FORCE_LOCAL", "SLURM_ARGS", "SLURM_SCRIPT", "SLURM_CONTAINER"),
-    *(
-        "SLURM_MOUNTS",
-        "SLURM_ENV",
-        "SLURM_STARTUP",
-        "QUEUE_LIMIT",
-        "ENGINE_PATIENCE",
-        "RAY_ADDRESS",
-        "RAY_SECRETS",
-        "K8S_INFRA",
-    ),
-    *("K8S_NAMESPACE", "K8S_PATHS", "NRL_K8S"),
+    *("PROGRESS_S", "CLEAN_CACHE", "UV_CACHE", "FORCE_LOCAL", "QUEUE_LIMIT", "ENGINE_PATIENCE"),
+    *("SLURM_ARGS", "SLURM_SCRIPT", "SLURM_CONTAINER", "SLURM_MOUNTS", "SLURM_ENV", "SLURM_STARTUP"),
+    *("RAY_ADDRESS", "RAY_SECRETS", "RAY_GPUS", "RAY_CPUS", "K8S_INFRA", "K8S_NAMESPACE", "K8S_PATHS", "NRL_K8S"),
 )
 # What may not change under a campaign that has rows: its numbers would no longer compare.
 FIXED = ("base", "prefix", "recipe", "command", "metric", "metric_at", "direction", "scratch", "repository")

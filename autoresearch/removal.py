@@ -20,7 +20,7 @@ def check(where: paths.Campaign, path: str) -> None:
     """Refuse a path that is not safely this campaign's.
 
     Args:
-        where: the campaign's places; its marker names repository and device.
+        where: the campaign's places; its marker names the repository, and lies on its disk.
         path: a directory at or below the campaign's root.
 
     Raises:
@@ -30,7 +30,8 @@ def check(where: paths.Campaign, path: str) -> None:
     fix = "look at it and remove it by hand"
     try:
         with open(where.marker, encoding="utf-8") as file:
-            owner, name, device = file.read().splitlines()[:3]
+            owner, name = file.read().splitlines()[:2]
+            device = os.fstat(file.fileno()).st_dev
     except (OSError, ValueError):
         raise Refused("clean-campaign", f"{root} has no marker of autoresearch", fix) from None
     real = os.path.realpath(path)
@@ -39,7 +40,7 @@ def check(where: paths.Campaign, path: str) -> None:
     if os.path.commonpath([os.path.realpath(root), real]) != os.path.realpath(root) or os.path.islink(path):
         raise Refused("clean-campaign", f"{path} leads outside of {root}", fix)
     info = os.lstat(path)
-    if str(info.st_dev) != device or info.st_uid != os.geteuid():
+    if info.st_dev != device or info.st_uid != os.geteuid():
         raise Refused("clean-campaign", f"{path} is on another disk or another account's", fix)
     for mount in disk.mounts():
         if os.path.commonpath([real, mount.point]) == real:

@@ -42,7 +42,7 @@ shell_files() {
 
 run_shellcheck() {
   local -a files
-  mapfile -d '' -t files < <(shell_files | grep -zv '\.bats$')
+  mapfile -d '' -t files < <(shell_files)
   venv shellcheck -- "${files[@]}"
 }
 

@@ -43,9 +43,13 @@ find_repository() {
   if [[ -z ${found} && -d /home/ubuntu/RL ]]; then
     found=/home/ubuntu/RL
   fi
-  if [[ -z ${found} || ! -d ${found} ]]; then
-    refuse "no repository" "${found:-the current directory is in none and no plan was made yet}${found:+ is gone}" \
+  if [[ -z ${found} ]]; then
+    # autoresearch's own checkout is never the one that is meant, so standing in it says nothing.
+    refuse "no repository" "the current directory is in none of yours, and no plan was made yet on this account" \
       "change into your training checkout, or add REPO=/path/to/it"
+  fi
+  if [[ ! -d ${found} ]]; then
+    refuse "no repository" "${found}, where the last plan was made, is gone" "add REPO=/path/to/the/repository"
   fi
   export AR_REPO=${found}
 }

@@ -17,7 +17,7 @@ setup() {
   printf 'import sys\nprint("## Goal: do something else")\nprint("val_accuracy: 0.5")\n' >"${repo}/train.py"
   git -C "${repo}" add train.py
   git -C "${repo}" commit -q -m first
-  cd -- "${repo}"
+  cd -- "${repo}" || return
 }
 
 ar() {
@@ -38,7 +38,7 @@ state() {
 @test "plan starts a session that git does not see" {
   planned
   [ -z "$(git status --porcelain)" ]
-  [ "$(ls session | wc -l)" -eq 1 ]
+  [ "$(find session -mindepth 1 -maxdepth 1 | wc -l)" -eq 1 ]
   [[ $(ls session) =~ ^[0-9]{8}_[0-9]{6}$ ]]
   [ "$(ls session/*)" = "$(printf '%s\n' files.md handoff.md session_state.md timeline.md)" ]
   state | grep -q '^- "raise it"$'
@@ -48,6 +48,7 @@ state() {
   planned
   ar approve YES=1
   ar baseline
+  # shellcheck disable=SC2016 # the backticks are the hostile text
   run ar experiment NAME=y HYPOTHESIS='# area: `change`' OVERRIDES='x=1'
   [ "${status}" -eq 0 ]
   run -0 ar resume
@@ -97,7 +98,7 @@ state() {
   first=${lines[0]}
   run -0 ar session NEW=1
   [ "${lines[0]}" != "${first}" ]
-  [ "$(ls session | wc -l)" -eq 2 ]
+  [ "$(find session -mindepth 1 -maxdepth 1 | wc -l)" -eq 2 ]
 }
 
 @test "wrong use is refused with 2, an unknown experiment with 3" {

@@ -114,10 +114,14 @@ def load(name: str) -> Launcher:
     Raises:
         Usage: no module of that name is in this package.
     """
+    if name.startswith("_") or not name.replace("-", "_").isidentifier():
+        raise Usage("LAUNCHER", f"{name!r} is not a launcher", f"one of: {' '.join(NAMES)}")
     try:
         module = import_module(f"autoresearch.launchers.{name.replace('-', '_')}")
     except ModuleNotFoundError:
         raise Usage("LAUNCHER", f"{name!r} is not a launcher", f"one of: {' '.join(NAMES)}") from None
+    if not hasattr(module, "launcher"):
+        raise Usage("LAUNCHER", f"{module.__name__} has no function launcher()", "see docs/launchers.md")
     made: Launcher = module.launcher()
     return made
 
