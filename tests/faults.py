@@ -152,8 +152,8 @@ class Lab:
         """Wait until nothing of this lab runs and no attempt is without its row."""
         until(lambda: not self.states() and not self.processes(), seconds, lambda: [self.states(), self.processes()])
 
-    def check(self) -> list[Row]:
-        """Assert all that must hold whatever happened, and return the rows."""
+    def check(self, *, wiped: bool = False) -> list[Row]:
+        """Assert all that must hold whatever happened, and return the rows. `wiped`: scratch was lost meanwhile."""
         self.settled()
         rows = self.rows()
         assert [row.index for row in rows] == [str(n + 1) for n in range(len(rows))]
@@ -162,7 +162,7 @@ class Lab:
         recorded = {os.path.dirname(row.log_path) for row in rows}
         assert self.began() <= recorded, "a training that began has no row"
         lost = [row.id for row in rows if os.path.dirname(row.log_path) not in self.began()]
-        assert all(row.status == "crash" for row in rows if row.id in lost), lost
+        assert wiped or all(row.status == "crash" for row in rows if row.id in lost), lost
         assert Counter(notes.rebuild(Git(str(self.repo)), self.name)[n]["index"] for n in range(len(rows))) == Counter(
             row.index for row in rows
         )

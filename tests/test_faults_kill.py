@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import os
 import random
+import shutil
 import signal
+import subprocess
 import time
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from autoresearch import processes
-from tests.faults import Lab, ended, idea, kill_all, train_repo
+from autoresearch import attempts, paths, processes, runfile
+from tests.faults import Lab, ended, idea, kill_all, train_repo, until
 
 pytestmark = pytest.mark.slow
 KILLS = 12
@@ -70,3 +72,84 @@ def test_killed_at_a_random_moment(make_repo: Callable[..., Path], tmp_path: Pat
     while lab.idea(f"last{len(lab.rows())}").returncode != 3:
         assert len(lab.rows()) < 2 * KILLS, told
     assert len({row.experiment for row in lab.check()}) == KILLS - 2, told
+
+
+def killed_in_mid_run(lab: Lab) -> None:
+    """Launch `y` and kill everything of it while its training goes on."""
+    lab.ok("baseline")
+    call = lab.spawn("experiment", **idea("y", "sleep=30"))
+    until(lambda: any("/y/" in path for path in lab.began()))
+    for _ in range(2):
+        kill_all([p for line in lab.processes() if (p := processes.identify(int(line.partition(":")[0])))])
+    ended(call)
+    assert lab.states() == ["y.json"]
+
+
+@pytest.mark.parametrize("reader", ["status", "resume"])
+def test_scratch_is_wiped_after_a_kill(
+    make_repo: Callable[..., Path], tmp_path: Path, hermetic: Path, reader: str
+) -> None:
+    """A stopped machine comes back with an empty /ephemeral: the row is written, and the campaign goes on."""
+    lab = Lab(train_repo(make_repo), tmp_path / "s", hermetic, stop="3 experiments")
+    killed_in_mid_run(lab)
+    shutil.rmtree(lab.scratch)
+    lab.scratch.mkdir()
+    assert "y" in lab.ok(reader)
+    until(lambda: not lab.states())
+    assert lab.row("y").end_cause == "lost"
+    assert lab.idea("z").returncode == 0
+    assert lab.idea("more").returncode == 3
+    lab.check(wiped=True)
+
+
+def test_a_reboot_in_mid_run(make_repo: Callable[..., Path], tmp_path: Path, hermetic: Path) -> None:
+    """After it the numbers of processes mean nothing: none is signalled, and the run is lost."""
+    lab = Lab(train_repo(make_repo), tmp_path / "s", hermetic, stop="3 experiments")
+    killed_in_mid_run(lab)
+    boot, other = processes.boot_id(), "0" * len(processes.boot_id())
+    stranger = subprocess.Popen(["sleep", "60"])
+    where = paths.Campaign(str(lab.repo), str(lab.scratch), lab.name)
+    (state,) = attempts.every(where)
+    attempts.update(where, state._replace(mark=state.mark.replace(boot, other), client=f"{stranger.pid}:1:{other}"))
+    record = lab.root / "y" / "logs" / runfile.NAME
+    record.write_text(record.read_text().replace(boot, other))
+    assert lab.idea("z").returncode == 0
+    assert stranger.poll() is None
+    stranger.kill()
+    stranger.wait()
+    row = lab.row("y")
+    assert (row.status, row.end_cause) == ("crash", "lost")
+    assert lab.status()["attempted"] == 3
+    lab.check()
+
+
+@pytest.mark.parametrize("verb", ["summarize", "extend", "ledger", "mark", "share", "release", "clean-campaign"])
+def test_every_verb_that_writes_finishes_the_recovery_first(
+    make_repo: Callable[..., Path], tmp_path: Path, hermetic: Path, verb: str
+) -> None:
+    lab = Lab(train_repo(make_repo), tmp_path / "s", hermetic, stop="3 experiments")
+    killed_in_mid_run(lab)
+    knobs = {
+        "extend": {"STOP": "4 experiments", "YES": "1"},
+        "mark": {"NAME": "y", "STATUS": "discard", "REASON": "gone"},
+        "release": {"NAME": "y"},
+        "share": {"REMOTE": "origin"},
+        "clean-campaign": {"NAME": "y"},
+    }
+    lab.call(verb, **knobs.get(verb, {}))
+    assert lab.states() == []
+    assert lab.row("y").end_cause == "lost"
+    lab.check()
+
+
+@pytest.mark.parametrize("verb", ["show", "tail", "compare", "handoff"])
+def test_every_verb_that_reads_starts_the_recovery(
+    make_repo: Callable[..., Path], tmp_path: Path, hermetic: Path, verb: str
+) -> None:
+    lab = Lab(train_repo(make_repo), tmp_path / "s", hermetic, stop="3 experiments")
+    killed_in_mid_run(lab)
+    knobs = {"show": {"NAME": "y"}, "tail": {"NAME": "y"}, "compare": {"NAME": "y", "WITH": "baseline"}}
+    lab.call(verb, make=True, **knobs.get(verb, {}))
+    until(lambda: not lab.states())
+    assert lab.row("y").end_cause == "lost"
+    lab.check()

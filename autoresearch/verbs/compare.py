@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from autoresearch import campaign, knobs, names, parents, talk
+from autoresearch import attempts, campaign, knobs, names, parents, recovery, talk
 from autoresearch.campaign import Campaign
 from autoresearch.errors import Refused
 from autoresearch.ledger import Row
@@ -15,6 +15,7 @@ SHOWN_FILES = 20
 def run() -> int:
     """Print metric, time, memory, the override words and recipe values that differ, and the changed files."""
     opened = campaign.open_any()
+    recovery.start_detached(opened, attempts.every(opened.where))
     rows = opened.rows()
     left, right = (_row(rows, knob) for knob in ("NAME", "WITH"))
     facts = data(opened, rows, left, right)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from autoresearch import campaign, clock, knobs, plan, session, stop, talk
+from autoresearch import campaign, clock, knobs, plan, recovery, session, stop, talk
 from autoresearch.errors import Refused
 from autoresearch.verbs.approve import user
 
@@ -10,6 +10,7 @@ from autoresearch.verbs.approve import user
 def run() -> int:
     """Show old and new rule in explicit values, ask, approve; the deadline counts from the first launch still."""
     opened = campaign.open_approved()
+    recovery.finish(opened)
     text = knobs.required("STOP", "'80 experiments or 20h total, 1h each'")
     old = opened.plan
     rules = stop.resolve(stop.parse(text, now=clock.now()), metric=old.metric, direction=old.direction)

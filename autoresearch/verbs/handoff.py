@@ -4,7 +4,17 @@ from __future__ import annotations
 
 import json
 
-from autoresearch import campaign, knobs, resuming, session, session_files, session_summary, session_text, talk
+from autoresearch import (
+    campaign,
+    knobs,
+    recovery,
+    resuming,
+    session,
+    session_files,
+    session_summary,
+    session_text,
+    talk,
+)
 
 
 def run() -> int:
@@ -15,6 +25,8 @@ def run() -> int:
     secrets = session_text.secrets_of(where)
     with session_files.locked(where):
         now = session_summary.refresh(where, notes)
+        if now:
+            recovery.start_detached(now.opened, now.states)
         found = resuming.mismatches(now, notes) if now else []
         page = session_files.parse(session_files.read(notes.state))
         if now:

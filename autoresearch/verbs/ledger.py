@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 
-from autoresearch import campaign, clock, knobs, ledger, notes, talk
+from autoresearch import campaign, clock, knobs, ledger, notes, recovery, talk
 from autoresearch.errors import Refused
 from autoresearch.ledger import Row
 
@@ -12,6 +12,7 @@ from autoresearch.ledger import Row
 def run() -> int:
     """Print the ledger that git's notes give; YES=1 writes it, keeping the old file beside it."""
     opened = campaign.open_any()
+    recovery.finish(opened)
     rows = rebuilt(opened)
     present = ledger.read(opened.ledger_path)
     if rows == present.rows and not present.torn:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from autoresearch import campaign, command, knobs, talk
+from autoresearch import campaign, command, knobs, recovery, talk
 from autoresearch.errors import Refused
 
 NOTES = "refs/notes/autoresearch"
@@ -11,6 +11,7 @@ NOTES = "refs/notes/autoresearch"
 def run() -> int:
     """Show the push; run it with YES=1. Never forced: a remote that went on is a refusal by git itself."""
     opened = campaign.open_any()
+    recovery.finish(opened)
     remote = knobs.text("REMOTE", "origin")
     if remote not in opened.git.run("remote").decode().split():
         raise Refused("REMOTE", f"{remote!r} is not a remote of {opened.where.repository}", "git remote -v lists them")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 
-from autoresearch import campaign, knobs, parents, showing, talk
+from autoresearch import attempts, campaign, knobs, parents, recovery, showing, talk
 
 
 def run() -> int:
@@ -12,6 +12,7 @@ def run() -> int:
     name = parents.check_name(knobs.required("NAME", "y"))
     attempt = knobs.count("ATTEMPT", 0, least=0)
     opened = campaign.open_any()
+    recovery.start_detached(opened, attempts.every(opened.where))
     row, state = showing.find(opened, name, attempt)
     found = showing.data(opened, row, state)
     if knobs.flag("JSON"):

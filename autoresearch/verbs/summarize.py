@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from autoresearch import attempts, campaign, files, knobs, plot, report, session, talk
+from autoresearch import attempts, campaign, files, knobs, plot, recovery, report, session, talk
 from autoresearch.campaign import Campaign
 from autoresearch.ledger import Row
 
@@ -10,6 +10,7 @@ from autoresearch.ledger import Row
 def run() -> int:
     """Print the summary and write summary.md and progress.svg."""
     opened = campaign.open_any()
+    recovery.finish(opened)
     rows = opened.rows()
     facts = report.data(opened, rows, attempts.every(opened.where))
     write(opened, rows, facts)

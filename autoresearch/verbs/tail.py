@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from autoresearch import attempts, campaign, knobs, metrics, names, parents, progress, talk
+from autoresearch import attempts, campaign, knobs, metrics, names, parents, progress, recovery, talk
 from autoresearch.campaign import Campaign
 from autoresearch.errors import Refused
 
@@ -10,6 +10,7 @@ from autoresearch.errors import Refused
 def run() -> int:
     """Print at most LINES lines of the running or newest attempt of NAME."""
     opened = campaign.open_any()
+    recovery.start_detached(opened, attempts.every(opened.where))
     name = names.check("NAME", knobs.required("NAME", "y"))
     count = min(knobs.count("LINES", 20), 200)
     log = _log(opened, name)
