@@ -159,8 +159,10 @@ class Lab:
         assert [row.index for row in rows] == [str(n + 1) for n in range(len(rows))]
         twice = [key for key, count in Counter((row.experiment, row.attempt) for row in rows).items() if count > 1]
         assert not twice
-        recorded = {os.path.dirname(row.log_path) for row in rows}
-        assert self.began() <= recorded, "a training that began has no row"
+        smoke = ledger.read(str(self.records / "smoke.tsv")).rows
+        recorded = [os.path.dirname(row.log_path) for row in (*rows, *smoke)]
+        assert len(recorded) == len(set(recorded))
+        assert self.began() <= set(recorded), "a training that began has no row"
         lost = [row.id for row in rows if os.path.dirname(row.log_path) not in self.began()]
         assert wiped or all(row.status == "crash" for row in rows if row.id in lost), lost
         assert Counter(notes.rebuild(Git(str(self.repo)), self.name)[n]["index"] for n in range(len(rows))) == Counter(

@@ -52,9 +52,10 @@ def test_killed_at_a_random_moment(make_repo: Callable[..., Path], tmp_path: Pat
     for n in range(KILLS):
         names = [f"e{k}" for k in range(99) if f"e{k}" not in {row.experiment for row in lab.rows()}]
         words = draw.choice(["", "sleep=0.2", "sleep=0.2", "sleep=20", "family=1 sleep=0.1", "exit=1", "value=0.6"])
-        launched = lab.spawn("experiment", make=draw.random() < 0.5, **idea(names[0], words))
+        more = draw.choice([{}, {}, {"REPEATS": "3"}, {"DETACH": "1"}, {"SMOKE": "1"}])
+        launched = lab.spawn("experiment", make=draw.random() < 0.5, **idea(names[0], words), **more)
         time.sleep(draw.choice([0.1, 0.3, 0.6]) * draw.random())
-        told.append((n, words, victims(lab, draw, launched.pid)))
+        told.append((n, words, more, victims(lab, draw, launched.pid)))
         if words == "sleep=20":
             time.sleep(0.3)
             victims(lab, random.Random(2), launched.pid)
@@ -153,3 +154,23 @@ def test_every_verb_that_reads_starts_the_recovery(
     until(lambda: not lab.states())
     assert lab.row("y").end_cause == "lost"
     lab.check()
+
+
+@pytest.mark.parametrize("offset", [0.0, 0.004, 0.008])
+def test_all_killed_at_every_step_of_a_short_run(
+    make_repo: Callable[..., Path], tmp_path: Path, hermetic: Path, offset: float
+) -> None:
+    """A run of no length: most of the moments lie in its preparation and in its conclusion."""
+    lab = Lab(train_repo(make_repo), tmp_path / "s", hermetic, stop="100 experiments")
+    lab.ok("baseline")
+    for n in range(16):
+        launched = lab.spawn("experiment", **idea(f"e{n}", f"value=0.{n + 10}"))
+        time.sleep(0.06 + n * 0.012 + offset)
+        for _ in range(2):
+            kill_all([p for line in lab.processes() if (p := processes.identify(int(line.partition(":")[0])))])
+        ended(launched)
+        if n % 4 == 3:
+            lab.ok("status")
+            lab.check()
+    assert lab.idea("last", "value=0.99").returncode == 0
+    assert lab.check()[-1].status == "keep"
