@@ -8,24 +8,33 @@ import sys
 import tempfile
 from collections.abc import Callable
 
-from tests.bench import experiments, logs, measure, results, supervising, verbs
+from tests.bench import experiments, logs, measure, peers, results, supervising, trackers, verbs
 from tests.bench.results import Figure
 
-Part = Callable[[str], list[Figure]]
+Part = Callable[[str, bool], list[Figure]]
 PARTS: dict[str, Part] = {
-    "experiments-50": lambda place: experiments.figures(place, 50, 10, 15),
-    "experiments-5000": lambda place: experiments.figures(place, 5000, 5, 15),
-    "verbs": lambda place: verbs.figures(place, 11),
-    "logs": lambda place: logs.figures(place, 3),
-    "supervising": supervising.figures,
-    "concurrent": supervising.concurrent,
-    "cleaning": supervising.cleaning,
+    "experiments": lambda place, peers: [
+        *experiments.figures(place, 50, 10, (1000, 10000), 11),
+        *experiments.figures(place, 5000, 5, (10000,), 11),
+    ],
+    "verbs": lambda place, peers: verbs.figures(place, 9),
+    "logs": lambda place, peers: logs.figures(place, 3),
+    "trackers": lambda place, peers: trackers.figures(place, 3, peers),
+    "supervising": lambda place, peers: supervising.figures(place),
+    "concurrent": lambda place, peers: supervising.concurrent(place),
+    "cleaning": lambda place, peers: supervising.cleaning(place),
 }
 
 
 def main(argv: list[str]) -> int:
     """Run the parts named, by default all; 1 when something could not be measured (a missed budget is in the table)."""
-    directory, chosen = argv[0], [word for word in argv[1:] if word in PARTS] or list(PARTS)
+    directory, beside = argv[0], "--peers" in argv
+    parts = dict(PARTS)
+    if beside:
+        peers.install()
+        for files in (50, 5000):
+            parts[f"peers-{files}"] = lambda place, _, files=files: peers.figures(place, files, 3)
+    chosen = [word for word in argv[1:] if word in parts] or list(parts)
     place = tempfile.mkdtemp(prefix="autoresearch-bench-", dir=os.environ.get("TMPDIR") or "/var/tmp")
     found: list[Figure] = []
     facts = results.machine(place)
@@ -35,7 +44,7 @@ def main(argv: list[str]) -> int:
         for name in chosen:
             os.mkdir(os.path.join(place, name))
             try:
-                found += PARTS[name](os.path.join(place, name))
+                found += parts[name](os.path.join(place, name), beside)
             except measure.Failed as failure:
                 failed = True
                 found.append(Figure(name, None, note=f"FAILED: {failure}"[:80]))

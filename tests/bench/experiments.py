@@ -59,33 +59,39 @@ def edit(repository: str, number: int) -> None:
         file.write(f"rate = 0.2{number}  # {time.monotonic_ns()}\n")
 
 
-def figures(place: str, files: int, factor: float, count: int) -> list[Figure]:
-    """Measure at one size of repository, with 1, 1,000 and 10,000 ideas recorded, and without .env."""
+def figures(place: str, files: int, factor: float, recorded: tuple[int, ...], count: int) -> list[Figure]:
+    """Measure at one size of repository: with 1 and with more ideas recorded, and without .env, in the same turns.
+
+    Args:
+        place: an empty directory.
+        files: the size.
+        factor: how many times the same by hand it may cost.
+        recorded: numbers of ideas besides 1.
+        count: turns.
+    """
     measure.said(f"experiments, {files} files")
-    sides: dict[str, Callable[[], Cost]] = {"bare": bare(f"{place}/bare{files}", files)}
-    for ideas in (1, 1000, 10000):
+    sides: dict[str, Callable[[], Cost]] = {"by hand": bare(f"{place}/bare{files}", files)}
+    for ideas in (1, *recorded):
         world = worlds.campaign(f"{place}/{files}-{ideas}", files)
         worlds.record(world, ideas)
-        sides[f"{ideas}"] = ours(world)
-    sides["plain"] = ours(worlds.campaign(f"{place}/{files}-plain", files, dotenv=False))
+        sides[f"{ideas:,} ideas recorded"] = ours(world)
+    sides["no .env"] = ours(worlds.campaign(f"{place}/{files}-plain", files, dotenv=False))
     costs = measure.turns(sides, count)
-    hand, first = costs["bare"].wall_ms, costs["1"].wall_ms
+    hand, first = costs.pop("by hand"), costs["1 ideas recorded"].wall_ms
     found = []
-    for ideas in ("1", "1000", "10000", "plain"):
-        cost = costs[ideas]
-        of_hand = ideas in ("1", "plain")
-        title = "without .env" if ideas == "plain" else f"{int(ideas):,} ideas recorded"
+    for name, cost in costs.items():
+        of_hand = name in ("1 ideas recorded", "no .env")
         found.append(
             Figure(
-                f"experiment, {files:,} files, {title}",
+                f"experiment, {files:,} files, {name.replace('1 ideas', '1 idea')}",
                 cost.wall_ms,
                 yardstick="by hand" if of_hand else "1 idea recorded",
-                theirs=hand if of_hand else first,
-                limit=factor * hand if of_hand else 1.5 * first,
+                theirs=hand.wall_ms if of_hand else first,
+                limit=factor * hand.wall_ms if of_hand else 1.5 * first,
                 budget=f"{factor:g} x" if of_hand else "1.5 x",
                 cpu_ms=cost.cpu_ms,
                 best=cost.best_ms,
-                note=f"by hand: cpu {costs['bare'].cpu_ms:.0f} ms" if of_hand else "",
+                note=f"by hand: cpu {hand.cpu_ms:.0f} ms, best {hand.best_ms:.0f}" if of_hand else "",
             )
         )
     return found

@@ -116,7 +116,7 @@ def _endless(path: str, env: dict[str, str], count: int, size: int) -> list[Figu
             "ours": reader("last", path, f"log:{METRIC}", env, 0.7421),
             "cat": shell('cat "$1" | wc -c', path, env),
         }
-        costs = measure.turns(sides, max(2, count // 2))
+        costs = measure.turns(sides, 2)
         name = f"last value, one endless \\r line of {part / GIB:g} GB"
         found.append(_last(name, costs["ours"], "cat | wc -c", costs["cat"]))
     quarter, whole = found
@@ -137,7 +137,7 @@ def _every(path: str, env: dict[str, str], count: int, size: int) -> list[Figure
             "ours": reader("all", path, f"log:{metric}", env, expect),
             "grep": shell(awk, path, env),
         }
-        costs = measure.turns(sides, max(2, count // 2))
+        costs = measure.turns(sides, 1 if last is None else count)
         found.append(_last(f"all values, {name}", costs["ours"], "grep | awk", costs["grep"], factor=1.0))
     return found
 

@@ -11,11 +11,11 @@ from typing import NamedTuple
 
 
 class Cost(NamedTuple):
-    """What one call cost: wall clock and processor seconds, peak memory of its largest process in MiB."""
+    """What one call cost: wall clock and processor seconds; peak memory in MiB where it was asked for."""
 
     wall_s: float
     cpu_s: float
-    peak_mib: float
+    peak_mib: float = 0.0
 
 
 class Costs(NamedTuple):
@@ -77,7 +77,7 @@ def command(
     code = os.waitstatus_to_exitcode(status)
     if code not in codes:
         raise Failed(f"{' '.join(argv)[:200]} ended with {code}")
-    return Cost(wall, usage.ru_utime + usage.ru_stime, usage.ru_maxrss / 1024)
+    return Cost(wall, usage.ru_utime + usage.ru_stime)
 
 
 def _become(argv: Sequence[str], env: Mapping[str, str], cwd: str | None, output: str) -> None:

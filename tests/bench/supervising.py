@@ -23,7 +23,7 @@ print("val_accuracy: 0.5")
 """
 
 
-def figures(place: str, quiet_s: float = 20.0, chatty_s: float = 8.0) -> list[Figure]:
+def figures(place: str, quiet_s: float = 15.0, chatty_s: float = 8.0) -> list[Figure]:
     """Measure the processor share of everything of ours, the waiting client included, while a run goes on."""
     found = []
     for name, seconds, script in (

@@ -28,6 +28,7 @@ def environment(home: str) -> dict[str, str]:
         "PATH": os.environ.get("PATH", os.defpath),
         "HOME": home,
         "USER": "bench",
+        "AUTORESEARCH_DEVICES": os.path.join(home, "devices"),  # or it would wait for others' runs on this machine
         "LC_ALL": "C.UTF-8",
         "GIT_CONFIG_NOSYSTEM": "1",
         "GIT_CONFIG_GLOBAL": config,
