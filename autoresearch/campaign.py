@@ -38,9 +38,34 @@ def secret_keys() -> tuple[str, ...]:
     return tuple(dict.fromkeys([*os.environ.get("AR_DOTENV_KEYS", "").split(), *SECRET_KEYS]))
 
 
-def secret_values() -> list[str]:
-    """Return the values that must never be shown; short ones are left out, or `1` would be blanked everywhere."""
-    return [value for key in secret_keys() if len(value := os.environ.get(key, "")) >= 6]
+def secret_values(repository: str = "") -> list[str]:
+    """Return the values that must never be shown; short ones are left out, or `1` would be blanked everywhere.
+
+    Args:
+        repository: its .env is read by a verb whose wrapper did not load it; empty for the one of this call.
+    """
+    values = [value for key in secret_keys() if len(value := os.environ.get(key, "")) >= 6]
+    repository = repository or os.environ.get("AR_REPO", "")
+    if "AR_DOTENV_KEYS" not in os.environ and repository:
+        values += [value for value in _dotenv_values(os.path.join(repository, ".env")) if len(value) >= 6]
+    return values
+
+
+def _dotenv_values(file: str) -> list[str]:
+    if not os.path.exists(file):
+        return []
+    from autoresearch import dotenv_file
+    from autoresearch.errors import AutoresearchError
+
+    try:
+        return list(dotenv_file.load(file).values())
+    except AutoresearchError:
+        pass
+    try:  # a .env that is refused for one line still holds secrets in the others
+        with open(file, encoding="utf-8", errors="replace") as handle:
+            return [line.partition("=")[2].strip().strip("'\"") for line in handle]
+    except OSError:
+        return []
 
 
 class Campaign:

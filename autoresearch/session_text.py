@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import re
 import time
 from typing import Any
@@ -64,27 +63,7 @@ def secrets_of(where: paths.Campaign) -> list[str]:
     """Return the secret values of the repository, also for a verb whose wrapper did not load its .env."""
     from autoresearch import campaign
 
-    values = campaign.secret_values()
-    if "AR_DOTENV_KEYS" not in os.environ:
-        file = os.path.join(where.repository, ".env")
-        if os.path.exists(file):
-            values += [value for value in _parsed(file) if len(value) >= 6 and value not in values]
-    return values
-
-
-def _parsed(file: str) -> list[str]:
-    from autoresearch import dotenv_file
-    from autoresearch.errors import AutoresearchError
-
-    try:
-        return list(dotenv_file.load(file).values())
-    except AutoresearchError:
-        pass
-    try:  # a .env that is refused for one line still holds secrets in the others
-        with open(file, encoding="utf-8", errors="replace") as handle:
-            return [line.partition("=")[2].strip().strip("'\"") for line in handle]
-    except OSError:
-        return []
+    return campaign.secret_values(where.repository)
 
 
 def local_time(epoch: float) -> str:

@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 
 from autoresearch import attempts, paths, processes, runfile
+from tests.conftest import git, snapshot
 from tests.faults import Lab, ended, idea, kill_all, train_repo, until
 
 pytestmark = pytest.mark.slow
@@ -174,3 +175,52 @@ def test_all_killed_at_every_step_of_a_short_run(
             lab.check()
     assert lab.idea("last", "value=0.99").returncode == 0
     assert lab.check()[-1].status == "keep"
+
+
+def test_no_secret_comes_out_by_a_verb_without_the_env_file(
+    make_repo: Callable[..., Path], tmp_path: Path, hermetic: Path
+) -> None:
+    """`wait`, and a recovery by a reader, mask what the training printed though their wrapper reads no .env."""
+    lab = Lab(train_repo(make_repo), tmp_path / "s", hermetic)
+    (lab.repo / ".env").write_text("API_TOKEN=tok-very-secret\n")
+    (lab.repo / ".env").chmod(0o600)
+    lab.before = snapshot(lab.repo)
+    lab.ok("baseline")
+    code = "import os; print('torch.OutOfMemoryError: CUDA out of memory. ' + os.environ['API_TOKEN'], flush=True)"
+    assert lab.idea("y", f'"code={code}; sys.exit(1)"').returncode == 4
+    waited = lab.call("wait", make=True, NAME="y")
+    assert "[secret]" in waited.stdout
+    call = lab.spawn("experiment", **idea("z", f'"code={code}; time.sleep(30)"'))
+    until(lambda: any("/z/" in path for path in lab.began()))
+    time.sleep(0.1)
+    for _ in range(2):
+        kill_all([p for line in lab.processes() if (p := processes.identify(int(line.partition(":")[0])))])
+    told = waited.stdout + waited.stderr + "".join(ended(call).stdout) + lab.ok("status")
+    until(lambda: not lab.states())
+    told += lab.call("wait", NAME="z").stdout + git(lab.repo, "log", "--all", "--notes=autoresearch")
+    for kept in (*lab.records.rglob("*"), *(lab.repo / "session").rglob("*")):
+        told += kept.read_text(errors="replace") if kept.is_file() else ""
+    assert "tok-very-secret" not in told
+    lab.check()
+
+
+@pytest.mark.parametrize("moment", [0.25, 0.5, 0.9])
+def test_all_killed_while_eight_are_under_way(
+    make_repo: Callable[..., Path], tmp_path: Path, hermetic: Path, moment: float
+) -> None:
+    """And three recoveries start in the same instant."""
+    lab = Lab(train_repo(make_repo), tmp_path / "s", hermetic, stop="9 experiments", SLOTS="8")
+    lab.ok("baseline")
+    calls = [lab.spawn("experiment", **idea(f"e{n}", "family=1 sleep=0.3")) for n in range(8)]
+    time.sleep(moment)
+    for _ in range(3):
+        kill_all([p for line in lab.processes() if (p := processes.identify(int(line.partition(":")[0])))])
+    for call in calls:
+        ended(call)
+    for call in [lab.spawn(verb) for verb in ("status", "baseline", "summarize")]:
+        assert ended(call).returncode in (0, 3)
+    rows = lab.check()
+    left = 9 - len({row.experiment for row in rows})
+    done = [ended(call).returncode for call in [lab.spawn("experiment", **idea(f"more{n}")) for n in range(left + 2)]]
+    assert sorted(done) == [0] * left + [3, 3]
+    assert len(lab.check()) == 9
