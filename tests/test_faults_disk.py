@@ -115,6 +115,25 @@ def test_the_run_uses_up_the_inodes(make_repo: Callable[..., Path], scratch: Pat
     lab.check()
 
 
+def test_the_ledger_itself_lies_on_the_full_scratch(
+    make_repo: Callable[..., Path], scratch: Path, hermetic: Path
+) -> None:
+    """The row waits in the state file, which is in the repository, and counts as attempted."""
+    lab = Lab(train_repo(make_repo), scratch, hermetic, stop="3 experiments", LEDGER="scratch")
+    lab.ok("baseline")
+    # Its command makes the row longer than what the ledger's last page has left.
+    done = lab.idea("y", f"{filling(scratch)} pad={'x' * 5000}")
+    assert done.returncode == 1, done
+    assert "y.json" in done.stderr
+    assert lab.status()["attempted"] == 2
+    free(scratch)
+    assert lab.call("wait", NAME="y").returncode == 4
+    assert lab.row("y").end_cause == "disk"
+    assert lab.idea("z").returncode == 0
+    assert lab.idea("more").returncode == 3
+    lab.check()
+
+
 @pytest.mark.parametrize("size", [1 << 16, 0], ids=["space", "inodes"])
 def test_the_repository_disk_is_full(small_repo: Path, tmp_path: Path, hermetic: Path, size: int) -> None:
     """The row is kept, and the next verb writes it when there is room again; a reader says so meanwhile."""

@@ -69,3 +69,19 @@ def test_killed_at_any_moment(make_repo: Callable[..., Path], tmp_path: Path) ->
     assert not [n for n, state in treerecords.listing(pool.directory).items() if state == "owner"]
     git(repo, "fsck", "--strict", "--no-dangling")
     assert snapshot(repo) == before
+
+
+def test_a_kill_between_the_two_records_of_a_tree(tmp_path: Path) -> None:
+    """The owner's record counts, so the tree can be given back, and no stale record is ever followed."""
+    pool = str(tmp_path)
+    mine = treerecords.reserve(pool, "y", "run", 1.0)
+    for state in ("free", "retired"):
+        treerecords.write(pool, mine._replace(owner="", commit="old"), state)
+        assert treerecords.listing(pool) == {1: "owner"}
+        assert not treerecords.claim(pool, mine._replace(owner="z"))
+    treerecords.change(pool, mine._replace(owner=""), "retired")
+    assert sorted(path.name for path in tmp_path.glob("1.*")) == ["1.retired"]
+    free = treerecords.reserve(pool, "", "", 1.0)
+    treerecords.change(pool, free, "free")
+    assert treerecords.claim(pool, free._replace(owner="z"))
+    assert treerecords.listing(pool) == {1: "retired", 2: "owner"}
