@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 
 from autoresearch import attempts, conclude, keeper, launchers, processes, session, talk
 from autoresearch.attempts import State
 from autoresearch.campaign import Campaign
-from autoresearch.errors import TryAgain
+from autoresearch.errors import AutoresearchError, TryAgain
 
 
 def is_orphan(opened: Campaign, state: State) -> bool:
@@ -36,26 +37,32 @@ def finish(opened: Campaign) -> list[State]:
     for state in attempts.every(opened.where):
         if is_orphan(opened, state) and _finish_one(opened, state):
             done.append(state)
-            talk.note(f"{state.id} had lost its supervisor and is recorded now")
+            on = attempts.is_supervised(opened.where, state)
+            talk.note(f"{state.id} had lost its supervisor and is {'followed again' if on else 'recorded now'}")
     return done
 
 
 def start_detached(opened: Campaign, states: list[State]) -> list[State]:
     """Start the recovery of the orphans among `states` in the background, for a verb that only reads; return them."""
     orphans = [state for state in states if is_orphan(opened, state)]
-    if orphans:
-        lock = os.path.join(opened.where.state, ".recovery.lock")
+    for lock in dict.fromkeys(state.lock for state in orphans):
         try:
-            keeper.detach(lambda: _finish_quietly(opened), lambda: None, lock_path=lock)
+            _detach(opened, lock)
         except (TryAgain, OSError):
-            pass  # another reader has started it, or the disk has no room for its lock: a reader still reads
+            pass  # somebody else has taken it up, or the disk has no room for its lock: a reader still reads
     return orphans
 
 
-def _finish_quietly(opened: Campaign) -> None:
-    for state in attempts.every(opened.where):
-        if is_orphan(opened, state):
-            _finish_one(opened, state)
+def _detach(opened: Campaign, lock: str) -> None:
+    """Give the orphans of one lock a keeper and a supervisor, which also follows a job that goes on in its cluster."""
+    from autoresearch import launch
+
+    def take_up() -> None:
+        _take_up(opened, lock, launch.supervise)
+        attempts.forget_lock(opened.where, lock)
+
+    path = os.path.join(opened.where.state, lock)
+    keeper.detach(take_up, lambda: rescue(opened, lock), lock_path=path, grace_s=launch.grace_s(opened))
 
 
 def _finish_one(opened: Campaign, state: State) -> bool:
@@ -80,11 +87,15 @@ def _finish_one(opened: Campaign, state: State) -> bool:
 
 def rescue(opened: Campaign, lock_name: str) -> None:
     """Finish what a killed supervisor left open; runs in its keeper, which holds the lock."""
-    for state in attempts.every(opened.where):
-        if state.lock == lock_name and settle(opened, state):
-            from autoresearch import launch
+    from autoresearch import launch
 
-            launch.run_one(opened, state)
+    _take_up(opened, lock_name, launch.run_one)
+
+
+def _take_up(opened: Campaign, lock: str, follow: Callable[[Campaign, State], object]) -> None:
+    for state in attempts.every(opened.where):
+        if state.lock == lock and settle(opened, state):
+            follow(opened, state)
 
 
 def settle(opened: Campaign, state: State) -> bool:
@@ -100,6 +111,7 @@ def settle(opened: Campaign, state: State) -> bool:
     if outcome is None:
         from autoresearch import launch
 
+        _take_secrets(opened)
         launcher = launchers.load(opened.plan.launcher)
         outcome = launcher.collect(launch.make_job(opened, state), state.job_id)
         if outcome is None:
@@ -107,6 +119,22 @@ def settle(opened: Campaign, state: State) -> bool:
         state = attempts.update(opened.where, state._replace(phase="ended", outcome=outcome._asdict()))
     conclude.finish(opened, state, outcome)
     return False
+
+
+def _take_secrets(opened: Campaign) -> None:
+    """Give this process what `.env` holds, as a launch would have it: tokens of an engine or of a metric's store."""
+    from autoresearch import campaign, dotenv_file
+    from autoresearch.git import Git
+
+    file = os.path.join(opened.where.repository, ".env")
+    if "AR_DOTENV_KEYS" in os.environ or not os.path.exists(file):
+        return
+    try:
+        pairs = dotenv_file.load(file)
+    except AutoresearchError:
+        return  # a broken file is no reason to leave a row unwritten
+    os.environ |= {**pairs, "AR_DOTENV_KEYS": " ".join(pairs)}
+    opened.git = Git(opened.where.repository, drop_env_keys=campaign.secret_keys())
 
 
 def give_up(opened: Campaign, state: State) -> None:
@@ -121,4 +149,7 @@ def follow_again(opened: Campaign, state: State) -> None:
 
     current = attempts.read(attempts.path(opened.where, state.id))
     if current is not None:
-        launch.detach(opened, current)
+        try:
+            launch.detach(opened, current)
+        except TryAgain:
+            pass  # another verb has taken it up in this moment
