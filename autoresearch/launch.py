@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import time
+from binascii import crc32
 from collections.abc import Callable
 
 from autoresearch import (
@@ -74,8 +75,8 @@ def run_one(opened: Campaign, state: State) -> bool:
             if opened.plan.launcher == "local":
                 lease = take_device(opened, state)
                 turn = take_turn(opened, state)
+            prove_visible(opened, state)  # it may have to wait in a queue
             state = may_still_run(opened, state)
-            prove_visible(opened, state)
         outcome = _follow(opened, state)
         others = lease.neighbours() if lease else []
     except AutoresearchError as refusal:
@@ -140,14 +141,21 @@ def prove_visible(opened: Campaign, state: State) -> None:
         Refused: they are not; nothing of the attempt was started.
     """
     launcher = opened.plan.launcher
-    marker = os.path.join(opened.where.state, f"canary-{launcher}")
-    if launcher == "local" or os.path.exists(marker):
+    if launcher == "local":
+        return
+    settings = launcher_settings(opened.plan)
+    which = crc32(repr(sorted(settings.items())).encode())  # a plan may come to name another cluster
+    marker = os.path.join(opened.where.state, f"canary-{launcher}-{which:08x}")
+    if os.path.exists(marker):
         return
     keep_waiting(opened, state, "a canary job looks whether this scratch is visible there")
     at = directories(opened, state)
     needed = [key for key in campaign.secret_keys() if os.environ.get(key)]
     places = [at.logs, at.checkpoints, at.artifacts]
-    found = launchers.canary(launcher, launcher_settings(opened.plan), state.tree, places, needed)
+    if held := held_allocation(opened):
+        settings["SLURM_HOLD"] = held
+    stop = attempts.stop_file(opened.where, state.id)
+    found = launchers.canary(launcher, settings, state.tree, places, needed, lambda: os.path.exists(stop))
     if found.level == "FAIL":
         raise Refused(found.what, found.detail, found.fix)
     with open(marker, "w", encoding="utf-8") as file:

@@ -127,7 +127,12 @@ def load(name: str) -> Launcher:
 
 
 def canary(
-    name: str, settings: Mapping[str, str], tree: str, directories: Sequence[str], secrets: Sequence[str]
+    name: str,
+    settings: Mapping[str, str],
+    tree: str,
+    directories: Sequence[str],
+    secrets: Sequence[str],
+    stop: Callable[[], bool] = lambda: False,
 ) -> Finding:
     """Let the launcher called `name` prove that a tree and directories are visible where it runs jobs.
 
@@ -137,9 +142,10 @@ def canary(
         tree: an attempt's worktree.
         directories: what must be writable there; the first may carry the answer.
         secrets: names of the keys that the job's environment has to hold.
+        stop: true once somebody asked for an end: the job is given up, which is a FAIL.
     """
     module = import_module(f"autoresearch.launchers.{name.replace('-', '_')}")
     if not hasattr(module, "canary"):
         return Finding("ok", "canary job", f"{name} has none")
-    found: Finding = module.canary(settings, tree, directories, secrets)
+    found: Finding = module.canary(settings, tree, directories, secrets, stop=stop)
     return found

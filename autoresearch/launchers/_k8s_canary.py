@@ -7,7 +7,7 @@ import re
 import secrets
 import shlex
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from autoresearch.launchers import Finding
@@ -36,12 +36,18 @@ def pod_of(manifest: Mapping[str, Any], name: str, command: str) -> dict[str, An
 
 
 def run_canary(
-    cluster: Cluster, manifest: Mapping[str, Any], paths: Sequence[str], secret_keys: Sequence[str], wait_s: float
+    cluster: Cluster,
+    manifest: Mapping[str, Any],
+    paths: Sequence[str],
+    secret_keys: Sequence[str],
+    wait_s: float,
+    stop: Callable[[], bool] = lambda: False,
 ) -> Finding:
     """Run the pod and read its answer.
 
     Args:
         paths: the tree, then directories that must be writable, as the pods see them.
+        stop: true once the canary is not wanted any more.
     """
     tests = [f"test -d {shlex.quote(paths[0])} || echo missing {shlex.quote(paths[0])}"]
     tests += [f"test -w {shlex.quote(path)} || echo missing or read-only {shlex.quote(path)}" for path in paths[1:]]
@@ -58,7 +64,7 @@ def run_canary(
         return Finding("FAIL", "canary pod", made.text, "look at the namespace's quotas and policies")
     try:
         until, phase = time.monotonic() + wait_s, "Pending"
-        while time.monotonic() < until and phase in ("Pending", "Running"):
+        while time.monotonic() < until and not stop() and phase in ("Pending", "Running"):
             time.sleep(1.0)
             phase = cluster.kubectl("get", "pod", name, "-o", "jsonpath={.status.phase}").out.strip() or phase
         told = cluster.kubectl("logs", name).out
@@ -69,6 +75,6 @@ def run_canary(
         return Finding("FAIL", "canary pod", f"in the pod: {'; '.join(bad)}", "mount SCRATCH there, supply secrets")
     if "canary done" not in told:
         return Finding(
-            "FAIL", "canary pod", f"{name} is {phase} after {wait_s:.0f} s", "look at the namespace's events"
+            "FAIL", "canary pod", f"{name} is {phase}, it has not answered", "look at the namespace's events"
         )
     return Finding("ok", "canary pod", f"{name} saw the tree and the directories")

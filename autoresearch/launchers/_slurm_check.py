@@ -6,7 +6,7 @@ import os
 import secrets
 import shlex
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from autoresearch.errors import AutoresearchError
 from autoresearch.launchers import Finding
@@ -102,15 +102,18 @@ def canary(
     directories: Sequence[str],
     secret_keys: Sequence[str] = (),
     wait_s: float = 900.0,
+    stop: Callable[[], bool] = lambda: False,
 ) -> Finding:
     """Prove by a small job that the tree can be seen and the directories written where jobs run.
+
+    Where an allocation is held it is a step of that, which may be all that the cluster has room for.
 
     Args:
         tree: an attempt's worktree.
         directories: the experiment's directories; the first also carries the answer.
-        secret_keys: not asked for: Slurm hands the submitting environment over.
         secret_keys: not looked at: Slurm hands the submitter's environment over.
         wait_s: seconds that the job may take, queue included; then it is cancelled.
+        stop: true once the canary is not wanted any more; it is cancelled then.
     """
     token = secrets.token_hex(4)
     answer_path = os.path.join(directories[0], f".canary-{token}")
@@ -119,6 +122,12 @@ def canary(
         paths=" ".join(shlex.quote(path) for path in (tree, *directories)),
         tree=shlex.quote(tree),
     )
+    until = time.monotonic() + wait_s
+    if settings.get("SLURM_HOLD"):
+        try:
+            return _as_step(settings["SLURM_HOLD"], script, answer_path, until, stop)
+        finally:
+            _forget(answer_path)
     argv = ["sbatch", *words(settings), "--parsable", "--nodes=1", "--ntasks=1", "--time=5", "--no-requeue"]
     argv += [f"--job-name=autoresearch-canary-{token}", "--output=/dev/null", "--chdir=/", "--export=PATH"]
     submitted = call(argv, timeout_s=SUBMIT_S, env=calls.environment(os.environ), stdin=script)
@@ -126,17 +135,41 @@ def canary(
     if submitted.code != 0 or not job_id.isdigit():
         return Finding("FAIL", "canary job", submitted.text, "correct SLURM_ARGS in the plan")
     try:
-        return _read(job_id, answer_path, wait_s)
+        return _read(job_id, answer_path, until, stop)
     finally:
         calls.query(["scancel", job_id])
-        if os.path.exists(answer_path):
-            os.unlink(answer_path)
+        _forget(answer_path)
 
 
-def _read(job_id: str, path: str, wait_s: float) -> Finding:
-    until, pause, ended_at = time.monotonic() + wait_s, 0.2, 0.0
+def _forget(path: str) -> None:
+    if os.path.exists(path):
+        os.unlink(path)
+
+
+def _as_step(allocation: str, script: str, path: str, until: float, stop: Callable[[], bool]) -> Finding:
+    while True:
+        record = calls.look_up(allocation)
+        state = "away" if isinstance(record, Answer) else record.state if record else "gone"
+        if state == "RUNNING":
+            break
+        if state == "gone" or state in calls.ENDED:
+            fix = "give it back: make hold RELEASE=1"
+            return Finding("FAIL", "the held allocation", f"{allocation} has ended", fix)
+        if time.monotonic() >= until or stop():
+            return Finding("FAIL", "the held allocation", f"{allocation} is {state}", "try again when it runs")
+        time.sleep(1.0)
+    argv = ["srun", f"--jobid={allocation}", "--overlap", "--nodes=1", "--ntasks=1", "--cpu-bind=none", "--mpi=none"]
+    argv += ["--output=none", "--chdir=/", "--export=PATH", "bash", "-c", script]
+    ran = call(argv, timeout_s=SUBMIT_S, env=calls.environment(os.environ))
+    if ran.code != 0:
+        return Finding("FAIL", "canary step", ran.text, f"look at allocation {allocation}: make hold RELEASE=1")
+    return _read(allocation, path, time.monotonic() + 15.0, stop)
+
+
+def _read(job_id: str, path: str, until: float, stop: Callable[[], bool]) -> Finding:
+    pause, ended_at = 0.2, 0.0
     state = "pending"
-    while time.monotonic() < until:
+    while time.monotonic() < until and not stop():
         os.listdir(os.path.dirname(path))  # makes network file systems look again
         if os.path.exists(path):
             with open(path, encoding="utf-8", errors="replace") as file:
@@ -158,6 +191,4 @@ def _read(job_id: str, path: str, wait_s: float) -> Finding:
                     )
         time.sleep(pause)
         pause = min(pause * 1.3, 5.0)
-    return Finding(
-        "FAIL", "canary job", f"no answer in {wait_s:.0f} s ({state})", "try again when the queue is shorter"
-    )
+    return Finding("FAIL", "canary job", f"no answer yet ({state})", "try again when the queue is shorter")

@@ -11,7 +11,7 @@ import os
 import re
 import secrets
 import shutil
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from autoresearch.errors import Refused, TryAgain, Usage
@@ -100,10 +100,14 @@ def proof_of(tree: str) -> str:
 
 def needed(job: Job) -> list[str]:
     """Secrets that the pods have to get from the cluster: those of SECRETS (`none` for none), else all that are set."""
-    wanted = job.settings.get("SECRETS", "")
-    if wanted:
-        return [] if wanted == "none" else wanted.replace(",", " ").split()
-    return [key for key in job.secret_keys if job.env.get(key)]
+    wanted = _wanted(job.settings)
+    return [key for key in job.secret_keys if job.env.get(key)] if wanted is None else wanted
+
+
+def _wanted(settings: Mapping[str, str]) -> list[str] | None:
+    """What SECRETS names; None when it is empty."""
+    text = settings.get("SECRETS", "")
+    return None if not text else [] if text == "none" else text.replace(",", " ").split()
 
 
 class NrlK8s(Remote):
@@ -139,9 +143,7 @@ class NrlK8s(Remote):
         if settings.get("SCRATCH"):
             pairs = manifests.mapping(settings.get("K8S_PATHS", ""))
             findings.append(manifests.carries(manifest, [manifests.on_pod(settings["SCRATCH"], pairs)], bool(pairs)))
-        wanted = settings.get("SECRETS", "")
-        needs = [] if wanted == "none" else wanted.replace(",", " ").split()
-        return [*findings, *present(cluster, manifests.claims(manifest), needs)]
+        return [*findings, *present(cluster, manifests.claims(manifest), _wanted(settings) or [])]
 
     def describe(self, job_id: str, settings: Mapping[str, str]) -> str:
         """One line on the RayJob."""
@@ -274,14 +276,16 @@ def canary(
     directories: Sequence[str],
     secret_keys: Sequence[str] = (),
     wait_s: float = 300.0,
+    stop: Callable[[], bool] = lambda: False,
 ) -> Finding:
     """Prove by a pod without GPUs, made from the head's template, that tree and directories are visible there.
 
     Args:
         tree: an attempt's worktree.
         directories: the experiment's directories, which must be writable.
-        secret_keys: names of secrets that the pod's environment has to hold.
+        secret_keys: names of secrets that are set here; what of it the pod has to hold is up to SECRETS.
         wait_s: seconds that the pod may take.
+        stop: true once the canary is not wanted any more.
     """
     try:
         infra = infra_of(settings, tree)
@@ -298,7 +302,8 @@ def canary(
     cluster = cluster_of(settings, os.environ, str(manifest["metadata"].get("namespace", "")))
     pairs = manifests.mapping(settings.get("K8S_PATHS", ""))
     there = [manifests.on_pod(path, pairs) for path in (tree, *directories)]
-    return run_canary(cluster, manifest, there, secret_keys, wait_s)
+    wanted = _wanted(settings)
+    return run_canary(cluster, manifest, there, secret_keys if wanted is None else wanted, wait_s, stop)
 
 
 def launcher() -> NrlK8s:

@@ -13,7 +13,7 @@ import re
 import secrets
 import shlex
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from autoresearch.errors import AutoresearchError, Refused, TryAgain
 from autoresearch.launchers import Finding, Job, Outcome, Watch
@@ -247,6 +247,7 @@ def canary(
     directories: Sequence[str],
     secret_keys: Sequence[str] = (),
     wait_s: float = 120.0,
+    stop: Callable[[], bool] = lambda: False,
 ) -> Finding:
     """Prove by a small job that tree and directories are visible where jobs run, and that secrets are set there.
 
@@ -255,6 +256,7 @@ def canary(
         directories: the experiment's directories, which must be writable.
         secret_keys: names of secrets that the environment of jobs has to hold; only names travel.
         wait_s: seconds that the job may take.
+        stop: true once the canary is not wanted any more.
     """
     api = Api(settings, os.environ)
     submission_id = f"autoresearch-canary-{secrets.token_hex(4)}"
@@ -271,7 +273,7 @@ def canary(
         return Finding("FAIL", "canary job", _short(reply), "is RAY_ADDRESS right, and the head up?")
     until = time.monotonic() + wait_s
     status = "PENDING"
-    while time.monotonic() < until and status in ("PENDING", "RUNNING"):
+    while time.monotonic() < until and not stop() and status in ("PENDING", "RUNNING"):
         time.sleep(0.3)
         status = str(api.job(submission_id).data.get("status") or status)
     logs = api.logs(submission_id)
