@@ -39,7 +39,8 @@ def check_disk(opened: Campaign) -> None:
 def check_secrets(opened: Campaign) -> None:
     """Refuse when a key that the plan needs is nowhere; names file and key, never a value."""
     file = os.path.join(opened.where.repository, ".env")
-    missing = [key for key in opened.plan.secrets if not any(os.environ.get(name) for name in same_secret(key))]
+    wanted = [key for key in opened.plan.secrets if key != "none"]
+    missing = [key for key in wanted if not any(os.environ.get(name) for name in same_secret(key))]
     if missing:
         where = file if os.path.exists(file) else f"{file} (which does not exist)"
         why = f"{' '.join(missing)} is neither in {where} nor in the environment"

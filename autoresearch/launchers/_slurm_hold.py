@@ -237,7 +237,7 @@ class StepEngine:
         record = calls.look_up(self.allocation)
         if isinstance(record, Answer):
             return Sight("away", record.text)
-        over = record is None or record.state in calls.ENDED
+        over = record is None or record.state in calls.ENDED or record.state == "COMPLETING"
         if noted.failed:
             return Sight("ended", noted.failed, "launcher", CANNOT_START, noted.began, noted.ended, noted.host)
         if over and (noted.exit_code is None or noted.stopped):
