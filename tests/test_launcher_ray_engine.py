@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
-import shutil
 import subprocess
 import time
 from collections.abc import Iterator
@@ -17,38 +15,26 @@ from autoresearch.launchers import ray as module
 from autoresearch.launchers._ray_api import Api
 from autoresearch.launchers._waiting import Limits
 from autoresearch.launchers.ray import Ray
-from tests.launching import SECRET, Run, bring_up, engine_folder, make_job, marked, python, take_down, wait_until
+from tests.launching import (
+    SECRET,
+    Run,
+    bring_up,
+    engine_folder,
+    make_job,
+    marked,
+    python,
+    ray_program,
+    take_down,
+    wait_until,
+)
 
 pytestmark = pytest.mark.engine
-CACHE = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache", "autoresearch-tests", "ray")
-
-
-def ray_program() -> str:
-    """The `ray` of RAY_BIN, of PATH, or of a virtual environment that the tests make once."""
-    given = os.environ.get("RAY_BIN") or shutil.which("ray")
-    if given:
-        return given
-    made = CACHE / "bin" / "ray"
-    if not made.exists():
-        uv = shutil.which("uv")
-        if not uv:
-            pytest.skip("RAY_BIN is not set, and uv is not installed to make an environment for Ray")
-        subprocess.run([uv, "venv", "-q", str(CACHE)], check=False, timeout=120)
-        command = [uv, "pip", "install", "-q", "--python", str(CACHE / "bin" / "python"), "ray[default]"]
-        if subprocess.run(command, check=False, timeout=900).returncode != 0:
-            pytest.skip("RAY_BIN is not set, and Ray cannot be installed")
-    return str(made)
-
-
-PROGRAM = os.environ.get("RAY_BIN", "")  # before the tests' own environment replaces it
-
-
 FOLDER = [""]
 
 
 @pytest.fixture(scope="module")
 def head() -> Iterator[str]:
-    program = PROGRAM or ray_program()
+    program = ray_program()
     for folder in engine_folder():
         FOLDER[0] = folder
         address = bring_up("ray", folder, RAY_BIN=program, PROVIDED_TOKEN="there")
