@@ -154,11 +154,16 @@ def own_tip(opened: Campaign, name: str) -> str:
     tip = existing_tip(opened, branch)
     if not tip:
         return ""
-    form = "--format=%(trailers:key=Campaign,valueonly)%(trailers:key=Experiment,valueonly)"
-    written = opened.git.run("show", "-s", "--no-notes", form, tip, "--").decode("utf-8", "replace").split()
-    if written != [opened.name, name]:
+    if not is_own(opened, name, tip):
         raise Refused("branch", f"{branch} exists and is not of this campaign", "choose another NAME or PREFIX")
     return tip
+
+
+def is_own(opened: Campaign, name: str, commit: str) -> bool:
+    """Return whether a commit is a hypothesis of this experiment, by its trailers."""
+    form = "--format=%(trailers:key=Campaign,valueonly)%(trailers:key=Experiment,valueonly)"
+    written = opened.git.run("show", "-s", "--no-notes", form, commit, "--").decode("utf-8", "replace").split()
+    return written == [opened.name, name]
 
 
 def trailers(opened: Campaign, experiment: str, parent: str, overrides: list[str]) -> list[tuple[str, str]]:

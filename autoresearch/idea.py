@@ -53,7 +53,7 @@ def draft(opened: Campaign, *, adopt: bool = False) -> tuple[Draft, reservation.
             parent=start.parent.experiment,
             description=description(start, name),
             overrides=overrides,
-            lines_delta=None if made and made.paths else 0,
+            lines_delta=None if start.adopted or (made and made.paths) else 0,
             smoke=knobs.flag("SMOKE"),
             role="repeat" if repeat else "idea",
             more=experiment.check_repeats(),
@@ -78,6 +78,8 @@ def find(opened: Campaign, rows: list[Row], name: str) -> Start:
         parent = Parent(known.parent_commit, owner.experiment if owner else "")
     else:
         owner = parents.owner_of(rows, tip)
+        if owner is None and experiment.is_own(opened, name, tip):
+            return adopted(opened, rows, name)._replace(tree=tree)
         parent = Parent(tip, owner.experiment if owner else "")
     if knobs.get("PARENT") and parents.choose(opened, rows, knobs.text("PARENT")).commit != parent.commit:
         why = f"{name!r} started from {parent.experiment or parent.commit[:12]} already"
@@ -143,11 +145,22 @@ def commit(opened: Campaign, start: Start, overrides: list[str]) -> Hypothesis |
     )
     if made.unchanged:
         talk.note(f"warning: FILES has nothing new in {', '.join(made.unchanged)}")
-    is_same = is_known and not made.paths and made.parent == start.tip
+    is_same = is_known and made.parent == start.tip and (not made.paths or is_committed(opened, start, made))
     if is_same and overrides == parents.recorded_overrides(opened, start.tip):
         run_the_tip(start)
         return None
     return made
+
+
+def is_committed(opened: Campaign, start: Start, made: Hypothesis) -> bool:
+    """Return whether what was edited is the tip's content already; its tree is told so, as a kill came before that."""
+    if not start.adopted or start.tree is None:
+        return False
+    if opened.git.run("rev-parse", f"{start.tip}^{{tree}}").decode().strip() != made.tree:
+        return False
+    if made.private_index:
+        opened.pool().settle(start.tree, start.tip, made.private_index)
+    return True
 
 
 def run_the_tip(start: Start) -> None:

@@ -6,7 +6,6 @@ import json
 import os
 import signal
 import subprocess
-import sys
 import time
 from collections import Counter
 from collections.abc import Callable
@@ -216,6 +215,3 @@ def train_repo(make_repo: Callable[..., Path], name: str = "repo") -> Path:
     (repo / "untracked").write_text("untracked\n")
     (repo / "data.ignored").write_text("ignored\n")
     return repo
-
-
-__all__ = ["ROOT", "Lab", "ended", "idea", "kill_all", "sys", "train_repo", "tree_of", "until"]

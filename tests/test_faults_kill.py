@@ -224,3 +224,29 @@ def test_all_killed_while_eight_are_under_way(
     done = [ended(call).returncode for call in [lab.spawn("experiment", **idea(f"more{n}")) for n in range(left + 2)]]
     assert sorted(done) == [0] * left + [3, 3]
     assert len(lab.check()) == 9
+
+
+@pytest.mark.parametrize("offset", [0.0, 0.006])
+def test_killed_while_the_edits_of_a_tree_are_committed(
+    make_repo: Callable[..., Path], tmp_path: Path, hermetic: Path, offset: float
+) -> None:
+    """The idea goes on from where it stands: the edits are in its tree and, once, in its commit."""
+    lab = Lab(train_repo(make_repo), tmp_path / "s", hermetic, stop="100 experiments")
+    lab.ok("baseline")
+    for n in range(10):
+        tree = Path(lab.ok("start", NAME=f"e{n}").strip())
+        edited = tree / "train.py"
+        edited.write_text(edited.read_text() + f"# {n}\n")
+        text = edited.read_text()
+        launched = lab.spawn("experiment", NAME=f"e{n}", HYPOTHESIS=f"train: {n}")
+        time.sleep(0.06 + n * 0.012 + offset)
+        for _ in range(2):
+            kill_all([p for line in lab.processes() if (p := processes.identify(int(line.partition(":")[0])))])
+        ended(launched)
+        assert edited.read_text() == text
+        again = lab.call("experiment", NAME=f"e{n}", REPEAT="1")
+        assert again.returncode in (0, 4), again
+        assert git(lab.repo, "show", f"ar/c/e{n}:train.py") + "\n" == text
+        assert edited.read_text() == text
+        lab.ok("release", NAME=f"e{n}")
+    lab.check()
