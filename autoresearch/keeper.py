@@ -24,6 +24,7 @@ from autoresearch.errors import TryAgain
 GRACE_S = 10.0
 LOCK_PATIENCE_S = 0.1  # `held` takes the lock for a moment when it looks
 TERMINAL_SIGNALS = (signal.SIGINT, signal.SIGHUP, signal.SIGQUIT, signal.SIGTSTP)
+SPARED = "AUTORESEARCH_SPARED"  # the environment of what is to outlive a killed supervisor: a client of a cluster's job
 BROKEN = 70  # exit status of a supervisor whose work raised an error
 
 ended: dict[int, tuple[int, int]] = {}  # in a keeper: pid -> wait status, peak KiB of what ended before it was asked to
@@ -248,4 +249,10 @@ def reap(into: dict[int, tuple[int, int]]) -> bool:
 
 def _orphans() -> list[processes.Process]:
     """What is left below this keeper, after reaping; the statuses of what was signalled mean nothing."""
-    return processes.descendants() if reap({}) else []
+    found = processes.descendants() if reap({}) else []
+    return [process for process in found if not _is_spared(process)]
+
+
+def _is_spared(process: processes.Process) -> bool:
+    environ = processes.read(f"/proc/{process.pid}/environ", 1 << 22)
+    return f"{SPARED}=1".encode() in environ.split(b"\0")

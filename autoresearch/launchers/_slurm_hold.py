@@ -14,6 +14,7 @@ import time
 from collections.abc import Mapping
 
 from autoresearch.errors import Refused, TryAgain
+from autoresearch.keeper import SPARED
 from autoresearch.launchers import Job, Watch
 from autoresearch.launchers import _slurm_calls as calls
 from autoresearch.launchers import _slurm_submit as submission
@@ -173,17 +174,21 @@ def attach_script(allocation: str, job: Job) -> str:
 def _start(
     job: Job, allocation: str, where: submission.Files, name: str, env: Mapping[str, str]
 ) -> subprocess.Popen[bytes]:
-    """The client of the step, in a session of its own: it ends with the step, whatever becomes of us."""
-    variables = calls.environment(env)
+    """The client of the step, in a session of its own: it ends with the step, and a step ends with its client.
+
+    So it has to outlive a supervisor that is killed; what runs in the step is not to be spared by anybody.
+    """
+    variables = calls.environment(env) | {SPARED: "1"}
+    plainly = ["env", "-u", SPARED, "bash", where.script]
     if job.settings.get("SLURM_SCRIPT"):
         argv = ["bash", attach_script(allocation, job)]
-        variables |= {"COMMAND": f"bash {shlex.quote(where.script)}", "SLURM_JOB_NAME": name}
+        variables |= {"COMMAND": shlex.join(plainly), "SLURM_JOB_NAME": name}
     else:
         limit = submission.minutes(job, 0.0)
         argv = ["srun", f"--jobid={allocation}", "--overlap", "--nodes=1", "--ntasks=1", "--cpu-bind=none"]
         argv += ["--mpi=none", "--export=ALL", f"--job-name={name}", f"--chdir={job.tree}"]
         argv += [] if limit is None else [f"--time={limit}"]
-        argv += ["bash", where.script]
+        argv += plainly
     with open(f"{job.logs}/srun.log", "ab") as log:
         try:
             return subprocess.Popen(
