@@ -155,6 +155,15 @@ def test_start_up_of_a_cluster_does_not_eat_the_cap(job: Job) -> None:
     assert follow(stage, job._replace(cap_s=100.0)).outcome.end_cause == "ok"
 
 
+def test_the_start_up_of_a_driver_does_not_eat_the_cap(job: Job) -> None:
+    """The engine's own start comes first, then the word of the script; a clock that is ahead gives nothing more."""
+    for said in (START + 5.0, START + 4000.0):
+        stage = Stage((5.0, Sight("running", started_at=START)), Sight("running", started_at=said))
+        stage.after_end = CANCELLED
+        assert follow(stage, job._replace(cap_s=20.0), Limits(last_poll_s=1.0)).outcome.end_cause == "timeout"
+        assert 24.0 < stage.ends[0][0] < 27.0
+
+
 def test_a_node_whose_clock_is_wrong_cannot_use_up_the_cap(job: Job) -> None:
     for skew in (-86400.0, 86400.0):
         stage = Stage((50.0, Sight("running", started_at=START + skew)), OK)

@@ -98,6 +98,7 @@ class Following:
         self.repeat_at = 0.0
         self.since: dict[str, float] = {}
         self.run_since: float | None = None  # monotonic
+        self.told_start: float | None = None  # what the last look said, by whichever clock
         self.ran_before = 0.0  # seconds of earlier starts of a requeued job
         self.starts = 0
 
@@ -153,12 +154,15 @@ class Following:
         return self._conclude(sight._replace(cause="lost", detail=reason))
 
     def _running(self, sight: Sight) -> None:
+        now = self.clock.now()
+        begun = min(max(sight.started_at or now, self.submitted_at), now)
         if self.run_since is None:
-            now = self.clock.now()
-            begun = min(max(sight.started_at or now, self.submitted_at), now)
             self.run_since = self.clock.monotonic() - (now - begun)
             self.starts += 1
             self.watch.started(begun)
+        elif sight.started_at != self.told_start:  # the engine counted its own start-up, the script does not
+            self.run_since = max(self.run_since, self.clock.monotonic() - (now - begun))
+        self.told_start = sight.started_at
         cap = self._cap()
         if cap is not None and not self.want and self._ran() >= cap:
             self._end("timeout", f"over its cap of {cap:.0f} s")
