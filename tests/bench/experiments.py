@@ -73,7 +73,7 @@ def figures(place: str, files: int, factor: float, recorded: tuple[int, ...], co
     sides: dict[str, Callable[[], Cost]] = {"by hand": bare(f"{place}/bare{files}", files)}
     for ideas in (1, *recorded):
         world = worlds.campaign(f"{place}/{files}-{ideas}", files)
-        worlds.record(world, ideas)
+        worlds.record(world, ideas, directories=False)  # an experiment looks at no other's output
         sides[f"{ideas:,} ideas recorded"] = ours(world)
     sides["no .env"] = ours(worlds.campaign(f"{place}/{files}-plain", files, dotenv=False))
     costs = measure.turns(sides, count)
