@@ -13,7 +13,6 @@ from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 
 from autoresearch import metrics
-from autoresearch.metrics import console, template
 
 RELAXED = settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None, max_examples=60)
 
@@ -248,52 +247,6 @@ def test_no_bytes_make_the_reader_fail(tmp_path: Path, parts: list[bytes]) -> No
             assert (reading.value is None) == bool(reading.reason)
             assert reading.value is None or math.isfinite(reading.value)
         metrics.tail_hint(where)
-
-
-LINES = st.sampled_from(
-    [
-        "step {i} loss 2.5 val_bpb: 0.{i}",
-        "step={i}, val_bpb=0.{i}, lr=1e-4",
-        "val_bpb: 0.{i} step: {i}",
-        "val_bpb: 0.{i}",
-        "Epoch {i} | val_bpb: 0.{i}",
-        "best val_bpb: 0.{i}",
-        "step {i} top1 val_bpb: 0.{i}",
-        "step {i} val_bpb: 0.{i} ms",
-        "step {i} val_bpb: 0.{i}%",
-        "iter {i} step {i}5 val_bpb: 0.{i}",
-        "step {i} val_bpb: nan",
-    ]
-)
-
-
-@RELAXED
-@given(st.lists(LINES, min_size=1, max_size=3), st.booleans(), st.sampled_from(["val_bpb", "bpb"]))
-def test_the_shortcut_agrees_with_the_judgement(tmp_path: Path, shapes: list[str], steps: bool, name: str) -> None:
-    text = "".join(shapes[i % len(shapes)].format(i=i).replace("val_bpb", name) + "\n" for i in range(60))
-    log = tmp_path / "run.log"
-    log.write_text("\n" + text * 4)
-    quick = console.find(name, str(log), steps=steps)
-    dense, console.DENSE = console.DENSE, 10**9
-    try:
-        slow = console.find(name, str(log), steps=steps)
-    finally:
-        console.DENSE = dense
-    assert repr(list(quick.values)) == repr(list(slow.values))
-    assert list(quick.steps or slow.steps) == list(slow.steps or quick.steps)
-    assert bool(quick.faults) == bool(slow.faults)
-    if quick.values:
-        assert quick.locate is not None
-        assert slow.locate is not None
-        assert quick.locate(len(quick.values) // 2) == slow.locate(len(slow.values) // 2)
-
-
-def test_a_dense_line_is_learned() -> None:
-    data = b"\nstep 1 loss 2.5 val_bpb: 0.5 lr 1\n"
-    shape = template.learn(data, b"val_bpb", data.index(b"val_bpb"))
-    assert shape is not None
-    assert shape.order == "step-value"
-    assert shape.pattern.findall(data + b"step 22 loss 3e-4 val_bpb: 0.6 lr 1\n") == [(b"1", b"0.5"), (b"22", b"0.6")]
 
 
 @pytest.mark.parametrize("end", ["\n", "\r"])

@@ -9,6 +9,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from autoresearch.metrics.aggregate import Found
 
 SOURCES = ("log", "tensorboard", "jsonl", "json", "csv", "wandb", "mlflow", "checkpoint", "command")
@@ -137,15 +139,14 @@ def _whole(spec: Spec, where: Where, whole: bool | None) -> bool:
         return True
 
 
-def series(spec: Spec, where: Where) -> list[Point]:
-    """The whole curve of the metric, in the order written; nan and infinite values are in it."""
-    from autoresearch.metrics.aggregate import NO_STEP
+def series(spec: Spec, where: Where) -> Sequence[Point]:
+    """The whole curve of the metric, in the order written; nan and infinite values are in it.
 
-    found = locate(spec, where, True)
-    if not found.steps:
-        return [Point(None, value) for value in found.values]
-    steps = (None if step == NO_STEP else step for step in found.steps)
-    return list(map(Point, steps, found.values))
+    Its points are made while it is gone through: that of a big log does not fit into memory.
+    """
+    from autoresearch.metrics.aggregate import Curve
+
+    return Curve(locate(spec, where, True))
 
 
 def locate(spec: Spec, where: Where, whole: bool, *, steps: bool = True) -> Found:

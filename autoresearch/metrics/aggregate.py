@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable, Sequence
-from typing import NamedTuple
+from array import array
+from collections.abc import Callable, Iterator, Sequence
+from itertools import repeat
+from operator import eq
+from typing import NamedTuple, overload
 
 from autoresearch.errors import Usage
-from autoresearch.metrics import Reading, direction, numbers
+from autoresearch.metrics import Point, Reading, direction, numbers
 
 NO_STEP = -(1 << 63)
 _AT = re.compile(r"(last|best|min|max)|(mean|median):([1-9][0-9]{0,8})|(step):([0-9]{1,18})", re.ASCII)
@@ -94,7 +97,7 @@ def _choose(found: Found, how: At, wanted: str) -> tuple[int, float, str] | str:
     if how.kind in ("mean", "median"):
         return _window(found, how)
     if how.kind == "step":
-        index = next((i for i in range(count - 1, -1, -1) if step_at(found, i) == how.n), None)
+        index = _last_at(found, how.n)
         if index is None:
             return f"no value at step {how.n}: {_range(found)}"
         if not math.isfinite(values[index]):
@@ -107,20 +110,29 @@ def _choose(found: Found, how: At, wanted: str) -> tuple[int, float, str] | str:
     return _printed(found, index)
 
 
+def _last_at(found: Found, step: int) -> int | None:
+    """Where the last value of a step is, or None."""
+    known: Callable[[int], int | None] | None = getattr(found.steps, "last_index", None)
+    if known is not None:
+        return known(step)
+    return next((i for i in range(len(found.values) - 1, -1, -1) if step_at(found, i) == step), None)
+
+
 def _window(found: Found, how: At) -> tuple[int, float, str] | str:
     count = len(found.values)
     if count < how.n:
         return f"{how.kind}:{how.n} needs {how.n} values: {count} found"
+    window = array("d")
     for index in range(count - how.n, count):
-        if not math.isfinite(found.values[index]):
+        value = found.values[index]
+        if not math.isfinite(value):
             return _diverged(found, index)
-    window = [_exact(found, index)[0] for index in range(count - how.n, count)]
+        window.append(numbers.shortest_single(value) if found.single else value)
     if how.kind == "mean":
         value = math.fsum(window) / how.n
     else:
-        window.sort()
-        half = how.n // 2
-        value = window[half] if how.n % 2 else window[half - 1] + (window[half] - window[half - 1]) / 2
+        ordered, half = sorted(window), how.n // 2
+        value = ordered[half] if how.n % 2 else ordered[half - 1] + (ordered[half] - ordered[half - 1]) / 2
     return count - 1, value, numbers.render(value)
 
 
@@ -148,8 +160,11 @@ def step_at(found: Found, index: int) -> int | None:
 
 
 def _range(found: Found) -> str:
-    steps = [step for step in found.steps if step is not None and step != NO_STEP]
-    return f"steps {min(steps)} to {max(steps)} are there" if steps else f"{found.source} has no steps"
+    low, high = None, 0
+    for step in found.steps:
+        if step is not None and step != NO_STEP:
+            low, high = (step, step) if low is None else (min(low, step), max(high, step))
+    return f"{found.source} has no steps" if low is None else f"steps {low} to {high} are there"
 
 
 def _diverged(found: Found, index: int) -> str:
@@ -164,3 +179,33 @@ def _place(found: Found, index: int) -> str:
     from autoresearch.metrics import backwards
 
     return backwards.place(found.path, found.locate(index)[0])
+
+
+class Curve(Sequence[Point]):
+    """The points of a series that are made as they are asked for: a list of ten millions would take gigabytes."""
+
+    def __init__(self, found: Found) -> None:
+        self._found = found
+
+    def __len__(self) -> int:
+        return len(self._found.values)
+
+    @overload
+    def __getitem__(self, index: int) -> Point: ...
+    @overload
+    def __getitem__(self, index: slice) -> list[Point]: ...
+    def __getitem__(self, index: int | slice) -> Point | list[Point]:
+        """One point, or a list of several."""
+        if isinstance(index, slice):
+            return [self[i] for i in range(*index.indices(len(self)))]
+        value = self._found.values[index]
+        return Point(step_at(self._found, index) if self._found.steps else None, value)
+
+    def __iter__(self) -> Iterator[Point]:
+        steps = self._found.steps or repeat(None)
+        return map(Point, (None if step == NO_STEP else step for step in steps), self._found.values)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Sequence) and len(self) == len(other) and all(map(eq, self, other))
+
+    __hash__ = None  # type: ignore[assignment]

@@ -103,10 +103,14 @@ def whole_words(data: bytes, needle: bytes, first: int, stop: int) -> list[int] 
     """The hits of `needle` that are no part of a longer word; None where that cannot be seen this way."""
     if not needle[:1].isalnum() or b"\x1b" in data:
         return None  # a colour code in front of a word ends in a letter
-    name = re.escape(needle)
-    # The look behind stands after the literal: in front of it, it would cost the fast search for the literal.
-    word = re.compile(name + rb"(?<![\w./@\\-]" + name + rb")(?![\w/@]|[.-]\w)")
-    return [match.start() for match in word.finditer(data, first) if match.end() <= stop]
+    pattern = re.compile(re.escape(needle) + word(needle))
+    return [match.start() for match in pattern.finditer(data, first) if match.end() <= stop]
+
+
+def word(needle: bytes) -> bytes:
+    """What an expression has behind the literal `needle` so that it is no part of a longer word."""
+    # All of it behind the literal: in front of it, it would cost the fast search for the literal.
+    return rb"(?![\w/@])(?![.-]\w)(?<![\w./@\\-]" + re.escape(needle) + rb")"
 
 
 def find(log: Log, needle: bytes, low: int = 0, high: int | None = None) -> int:

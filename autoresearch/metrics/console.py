@@ -9,7 +9,6 @@ from __future__ import annotations
 import os
 import re
 from array import array
-from collections.abc import Iterator
 from typing import NamedTuple
 
 from autoresearch.metrics import backwards, numbers
@@ -30,7 +29,7 @@ BEHIND = re.compile(
     rb"(?P<open>" + _OPEN + rb"{0,4})" + _GAP + rb"(?P<value>" + numbers.EITHER.encode() + rb")"
 )
 _ENDS = (b"\n", b"\r")
-DENSE = 6  # occurrences in 16 KiB from which learning its lines pays
+DENSE = 16  # values that are judged before it pays to learn what they look like
 _ANSI = re.compile(ANSI)
 ANSI_TEXT = re.compile(ANSI.decode("ascii"))
 _WORD_BEFORE = re.compile(r"(?:^|[\s(\[{|│┃,;:])([^\W\d_][\w./-]*) $")
@@ -95,8 +94,10 @@ class Judge:
             return None
         separator = match.group("sep")
         loose = not separator
-        if loose and not (match.group("gap") or match.group("gap2")) and not match.group("open"):
-            return None
+        if loose and not (match.group("gap") or match.group("gap2")):
+            opened = match.group("open")
+            if not opened or (opened[:1].isalpha() and not match.group("quote")):
+                return None  # `val_bpb5`, `val_bpbtensor(5)`
         text = match.group("value").decode("ascii")
         step = step_near(data, hit, end) if self.steps else None
         if data[match.end() : match.end() + 1] in _ENDS and not self.options:
@@ -229,14 +230,18 @@ def _last(log: backwards.Log, judge: Judge, source: str) -> Found:
     return Found(source, [hit.value], [hit.step], lambda _: place, log.path, complete=False)
 
 
-class Gather:
-    """Columns of values and steps; where a value stands is found again by looking at its piece of the file."""
+def _all(log: backwards.Log, judge: Judge, source: str, wants_steps: bool) -> Found:
+    from autoresearch.metrics import sweep
 
-    def __init__(self, wants_steps: bool = True) -> None:
-        self.wants_steps, self.has_steps = wants_steps, True
+    return sweep.Sweep(log, judge).found(source, wants_steps)
+
+
+class Gather:
+    """Columns of values and steps, for what is read row by row."""
+
+    def __init__(self) -> None:
         self.values, self.steps = array("d"), array("q")
         self.faults: list[tuple[int, str]] = []
-        self.spans: list[tuple[int, int, int]] = []  # (values before this piece, its first and end offset)
 
     def add(self, hit: Hit) -> None:
         """Take one judged occurrence."""
@@ -247,62 +252,3 @@ class Gather:
             return
         self.values.append(hit.value)
         self.steps.append(NO_STEP if hit.step is None else hit.step)
-
-
-def _all(log: backwards.Log, judge: Judge, source: str, wants_steps: bool) -> Found:
-    from autoresearch.metrics import template
-
-    gather, shape = Gather(wants_steps), None
-    needle = judge.needle
-    for data, base, first, end in backwards.pieces(log, 0, log.size):
-        stop = min(end + len(needle) - 1, len(data))
-        hit = data.find(needle, first, stop)
-        if hit < 0:
-            continue
-        gather.spans.append((len(gather.values), base + first, base + end))
-        if not judge.options and data.count(needle, hit, hit + (1 << 14)) > DENSE:
-            if shape is None and (first_hit := judge(data, hit, base)) is not None and first_hit.value is not None:
-                shape = template.learn(data, needle, hit)
-            if shape is not None and template.take(shape, data, first, stop, gather):
-                continue
-            shape = None
-        judge.steps = wants_steps
-        gather.has_steps = gather.has_steps and wants_steps
-        for judged in _judged(judge, data, base, first, stop):
-            gather.add(judged)
-        judge.steps = True
-
-    def locate(index: int) -> tuple[int, str, int | None]:
-        return _relocate(judge, log.path, gather.spans, index)
-
-    faults = tuple(gather.faults)
-    found_steps = gather.steps if gather.has_steps else ()
-    return Found(source, gather.values, found_steps, locate, log.path, faults=faults)
-
-
-def _judged(judge: Judge, data: bytes, base: int, first: int, stop: int) -> Iterator[Hit]:
-    hit = data.find(judge.needle, first, stop)
-    if data.count(judge.needle, hit, hit + (1 << 14)) > DENSE:
-        words = backwards.whole_words(data, judge.needle, first, stop)
-        if words is not None:
-            judge(data, hit, base)  # for the message, should it be a part of a longer name
-            yield from (judged for word in words if (judged := judge(data, word, base)) is not None)
-            return
-    while hit >= 0:
-        judged = judge(data, hit, base)
-        if judged is not None:
-            yield judged
-        hit = data.find(judge.needle, hit + len(judge.needle), stop)
-
-
-def _relocate(judge: Judge, path: str, spans: list[tuple[int, int, int]], index: int) -> tuple[int, str, int | None]:
-    before, first, end = next(span for span in reversed(spans) if span[0] <= index)
-    base = max(first - backwards.BEFORE, 0)
-    with backwards.Log(path) as log:
-        data = log.read(base, end + backwards.AFTER)
-    stop = min(end - base + len(judge.needle) - 1, len(data))
-    hits = (hit for hit in _judged(judge, data, base, first - base, stop) if hit.value is not None)
-    for place, hit in enumerate(hits, before):
-        if place == index:
-            return hit.at, hit.text, hit.step
-    return first, "", None  # the file has changed since

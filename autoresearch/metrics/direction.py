@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from autoresearch.errors import Usage
 
@@ -97,6 +97,10 @@ def better(value: float, than: float, direction: str) -> bool:
 
 def best_index(values: Sequence[float], direction: str) -> int | None:
     """Where the best finite value is, the later of equals (as NeMo-RL breaks ties); None without a finite one."""
+    # A series that is not held in memory knows where its best value is.
+    known: Callable[[str], int | None] | None = getattr(values, "best_index", None)
+    if known is not None:
+        return known(check(direction))
     pick, sign = (max, 1.0) if check(direction) == "max" else (min, -1.0)
     if values and math.isfinite(sum(values)):  # nothing here is nan: the search can be left to C
         best = pick(values)

@@ -20,7 +20,7 @@ EITHER = rf"(?:{NONFINITE}|{NUMBER})"  # `1.#INF` begins like a number
 _GROUPED = re.compile(r"[+-]?[0-9]{1,3}(?:,[0-9]{3})+(?:\.[0-9]*)?(?:[eE][+-]?[0-9]+)?", re.ASCII)
 _PLAIN = re.compile(r"-?[0-9]+(?:\.[0-9]+)?(?:[eE][+-]?[0-9]+)?", re.ASCII)
 # After a blank only these words are units; any other word may be the next name of the line.
-_UNIT_WORD = re.compile(
+UNIT_WORD = re.compile(
     r"[ \t](?P<unit>[nuµm]?s|secs?|seconds?|msecs?|mins?|minutes?|hours?|h|[KMGT]i?B|bytes|tokens?|toks?|samples?|"
     r"percent|pct|[KMGT]?FLOPS?|(?:it|its|tok|toks|tokens|samples?|steps?|[KMGT]?i?B|req|requests)/(?:s|sec|second|min)\S*)"
     r"(?![\w/])(?![ \t]*[:=]|[ \t]+[-+.]?[0-9])",
@@ -158,7 +158,7 @@ def _unit(after: str) -> str:
     match = _UNIT_HERE.match(after)
     if match is not None:
         return re.split(r"[,;:)\]}|\"'\x1b]", match.group())[0]
-    word = _UNIT_WORD.match(after)
+    word = UNIT_WORD.match(after)
     return word.group("unit") if word else ""
 
 

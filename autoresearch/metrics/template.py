@@ -1,106 +1,136 @@
-"""Every value of a dense log at C speed: learn the shape of one line, take all lines that have it.
+"""The steps of a dense log at C speed: learn how one line names its step, read all lines that do it the same way.
 
-A piece is taken only when every occurrence of the name in it has the learned shape; the judgement of single
-occurrences (console.Judge) stays the one that decides what a value is, this is its shortcut.
+`console.step_near` decides what the step of a value is; this is its shortcut for a piece of which every occurrence of
+the name is a value. A piece in which any line names its step otherwise is not taken.
 """
 
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from typing import NamedTuple
 
-from autoresearch.metrics import backwards, console, numbers
+from autoresearch.metrics import backwards, console
 from autoresearch.metrics.aggregate import NO_STEP
 
-# What may follow a value here: the line's end, a comma, a bar, or the next name with its separator or number.
-_CLOSED = rb"(?=[ \t]{0,8}[\r\n]|,[ \t]|\Z|[ \t]{1,8}(?:[|(]|[A-Za-z_][\w/.]{0,40}(?:[ \t]?[:=]|[ \t][-+.]?[0-9])))"
-_VALUE = rb"(" + numbers.NUMBER.encode() + rb")" + _CLOSED
-_ALONE = re.compile(rb"(?<![\w.+-])" + numbers.NUMBER.encode() + rb"(?![\w.])")
-_ANY_NUMBER = rb"[-+.0-9eE]{1,32}"
-_STEP_GROUP = rb"([0-9]{1,15})"
-_UNEXPECTED = {"value": (b"step", b"epoch", b"iter"), "epoch-value": (b"step", b"iter")}
+_ALONE = re.compile(rb"(?<![\w.+-])[-+.0-9][-+.0-9eE]{0,23}(?![\w.])")
+_ANY_NUMBER = rb"[-+.0-9eE]{1,24}"
+_NUMBERS = 12  # in front of a name that are passed over; with _NEAR less than step_near looks back
+_NEAR = 200
+_TEXT = rb"[^\r\n]{0,300}?"
+_WORDS = (b"step", b"iter", b"epoch")
+TRIES = 12
 
 
 class Shape(NamedTuple):
-    """A learned line: its pattern and whether the step, the value or only a value is captured, in which order."""
+    """A way to name a step, and what a piece must not hold else."""
 
-    pattern: re.Pattern[bytes]
-    bare: re.Pattern[bytes]  # the same with the value as its only group
-    order: str  # step-value, epoch-value, value-step or value
-    needle: bytes
+    pattern: re.Pattern[bytes]  # its group is the step; one match an occurrence
+    epoch: bool  # it is an epoch: no step may be named anywhere
+    loose: bool  # the text between is not fixed: nothing in it may name another step
 
 
-def learn(data: bytes, needle: bytes, hit: int) -> Shape | None:
-    """The shape of the line around a hit, or None when it is none of the simple ones."""
+class Learner:
+    """Knows the shapes of one log."""
+
+    def __init__(self, judge: console.Judge) -> None:
+        self.needle = judge.needle
+        self.shapes: list[Shape] = []
+        self.left = TRIES
+
+    def steps(self, data: bytes, first: int, end: int, count: int) -> list[int] | None:
+        """The steps of the `count` values in `data[first:end]`, NO_STEP where there is none; None: look at each."""
+        stop = min(end + len(self.needle) - 1, len(data))
+        if b"\x1b" in data or data.count(self.needle, first, stop) != count:
+            return None
+        # The lines of the first and the last occurrence belong to the piece as a whole.
+        low = backwards.line_start(data, data.find(self.needle, first, stop))
+        high = backwards.line_end(data, data.rfind(self.needle, first, stop)) + 1
+        if data.count(self.needle, low, first + len(self.needle) - 1) or data.find(self.needle, stop, high) >= 0:
+            return None
+        said = _Said(data, low, high)
+        for shape in self.shapes:
+            steps = _take(shape, data, low, high, count, said)
+            if steps is not None:
+                return steps
+        if not any(map(said.count, _WORDS)):
+            return [NO_STEP] * count
+        return self._learn(data, low, high, count, said)
+
+    def _learn(self, data: bytes, low: int, high: int, count: int, said: _Said) -> list[int] | None:
+        # Not the first one: its line may begin before the piece.
+        hit = data.find(self.needle, data.find(self.needle, low, high) + 1, high)
+        if self.left <= 0 or hit < 0:
+            return None
+        self.left -= 1
+        for shape in learn(data, self.needle, hit):
+            steps = _take(shape, data, low, high, count, said)
+            if steps is not None:
+                self.shapes.insert(0, shape)
+                return steps
+        return None
+
+
+class _Said:
+    """How often a piece says a word in any case, counted when it is asked."""
+
+    def __init__(self, data: bytes, low: int, high: int) -> None:
+        self._lower: Callable[[], bytes] = lambda: data[low:high].lower()
+        self._text: bytes | None = None
+        self._counts: dict[bytes, int] = {}
+
+    def count(self, word: bytes) -> int:
+        if word not in self._counts:
+            if self._text is None:
+                self._text = self._lower()
+            self._counts[word] = self._text.count(word)
+        return self._counts[word]
+
+
+def learn(data: bytes, needle: bytes, hit: int) -> list[Shape]:
+    """How the line around a hit names its step, the strictest way first."""
     end = hit + len(needle)
-    match = console.BEHIND.match(data, end)
-    if match is None or match.group("open") or match.group("sep") not in (b":", b"=", b"") or b"\x1b" in match.group():
-        return None
-    glue = data[end : match.start("value")]
     low, high = backwards.line_start(data, hit), min(backwards.line_end(data, end), end + 400)
-    if not glue or hit - low > 400:
-        return None
+    before = list(console.STEP.finditer(data, max(low, hit - backwards.BEFORE), hit))
+    behind = list(console.STEP.finditer(data, end, high))
     name = re.escape(needle)
-    value = name + rb"(?<![\w./@\\:\x80-\xff-]" + name + rb")" + re.escape(glue) + _VALUE
-    before, behind = list(console.STEP.finditer(data, low, hit)), list(console.STEP.finditer(data, end, high))
-    lead = _lead(data, before[-1].end() if before else low, hit)
-    if lead is None:
-        return None
-    steps = [not console.EPOCH.match(step.group()) for step in (*before, *behind)]
-    if before and (all(steps) or (not any(steps) and len(before) == 1)):
-        order = "step-value" if all(steps) else "epoch-value"
-        return _shape(_step(data, before[-1]) + lead + value, order, needle)
-    if behind and not before and steps[0]:
-        return _shape(value + rb"[^\r\n]{0,300}?" + _step(data, behind[0]), "value-step", needle)
-    if steps:
-        return None
-    return _shape(value.replace(name, name + rb"(?<![\w.][ ]" + name + rb")", 1), "value", needle)
+    if not before:
+        if not behind or console.EPOCH.match(behind[0].group()):
+            return []
+        return [Shape(re.compile(name + _TEXT + _step(data, behind[0])), False, True)]
+    steps = [match for match in before if not console.EPOCH.match(match.group())]
+    match = (steps or before)[-1]
+    lead = _lead(data, match.end(), hit)
+    shapes = [Shape(re.compile(_step(data, match) + _TEXT + name), not steps, True)]
+    if lead and match is before[-1]:
+        shapes.insert(0, Shape(re.compile(_step(data, match, lead[:1]) + lead + name), not steps, False))
+    return shapes
 
 
-def _shape(pattern: bytes, order: str, needle: bytes) -> Shape:
-    return Shape(re.compile(pattern), re.compile(pattern.replace(_STEP_GROUP, _STEP_GROUP[1:-1])), order, needle)
-
-
-def _lead(data: bytes, low: int, hit: int) -> bytes | None:
-    """What stands between a step (or the line's start) and the name: what decides where the name begins is literal."""
+def _lead(data: bytes, low: int, hit: int) -> bytes:
+    """What stands between a step and the name, its numbers left open; empty where that is too much."""
     between = data[low:hit]
-    if not between or b"\x1b" in between or hit - low > 300:
-        return None
-    if between[-1:] in b",;|([{\"'=" or between[-2:] in (b", ", b"; ", b"| ", b": "):
-        return rb"[^\r\n]{0,300}?" + re.escape(between[-2:])
     parts = _ALONE.split(between)
-    return None if len(parts) > 20 else _ANY_NUMBER.join(re.escape(part) for part in parts)
+    if len(between) > _NEAR or len(parts) > _NUMBERS or re.search(rb"[\r\n]", between):
+        return b""
+    return _ANY_NUMBER.join(re.escape(part) for part in parts)
 
 
-def _step(data: bytes, match: re.Match[bytes]) -> bytes:
+def _step(data: bytes, match: re.Match[bytes], follows: bytes = b"") -> bytes:
     literal = re.escape(data[match.start() : match.start(1)])
-    return literal + rb"(?<![\w/.-]" + literal + rb")" + _STEP_GROUP + rb"(?![0-9.]*[eE.%][0-9])"
+    # A step of `1.5e3` or `10%` is none; where a plain mark is known to follow, there is nothing to look for.
+    closed = b"" if follows in (b":", b",", b"|", b";", b"\\", b")", b"]") else rb"(?![0-9.]*[eE.%][0-9])"
+    return literal + rb"(?<![\w/.-]" + literal + rb")([0-9]{1,15})" + closed
 
 
-def take(shape: Shape, data: bytes, first: int, stop: int, gather: console.Gather) -> bool:
-    """Take all values of a piece, or none and say False when an occurrence has another shape."""
-    # The lines of the first and the last occurrence belong to the piece as a whole.
-    low = backwards.line_start(data, data.find(shape.needle, first, stop))
-    high = backwards.line_end(data, data.rfind(shape.needle, first, stop)) + 1
-    if data.count(shape.needle, low, first + len(shape.needle) - 1) or data.find(shape.needle, stop, high) >= 0:
-        return False
-    if shape.order in _UNEXPECTED:
-        lower = data[low:high].lower()
-        if any(word in lower for word in _UNEXPECTED[shape.order]):
-            return False
-    count = data.count(shape.needle, first, stop)
-    rows = (shape.pattern if gather.wants_steps else shape.bare).findall(data, low, high)
+def _take(shape: Shape, data: bytes, low: int, high: int, count: int, said: _Said) -> list[int] | None:
+    rows = shape.pattern.findall(data, low, high)
     if len(rows) != count:
-        return False
-    if not gather.wants_steps:
-        gather.values.extend(map(float, rows))
-        gather.has_steps = False
-    elif shape.order == "value":
-        gather.values.extend(map(float, rows))
-        gather.steps.extend([NO_STEP] * count)
-    else:
-        left, right = zip(*rows, strict=True)
-        steps, values = (left, right) if shape.order != "value-step" else (right, left)
-        gather.values.extend(map(float, values))
-        gather.steps.extend(map(int, steps))
-    return True
+        return None
+    named = (said.count(b"step") + said.count(b"iter")) if shape.loose or shape.epoch else 0
+    if shape.epoch:
+        if named or (shape.loose and said.count(b"epoch") != count):
+            return None
+    elif shape.loose and named != count:
+        return None
+    return list(map(int, rows))
