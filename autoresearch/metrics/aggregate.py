@@ -5,8 +5,9 @@ from __future__ import annotations
 import math
 import re
 from array import array
-from collections.abc import Callable, Iterator, Sequence
-from itertools import repeat
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import partial
+from itertools import chain, repeat
 from operator import eq
 from typing import NamedTuple, overload
 
@@ -181,6 +182,18 @@ def _place(found: Found, index: int) -> str:
     return backwards.place(found.path, found.locate(index)[0])
 
 
+_POINT: Callable[[tuple[int | None, float]], Point] = partial(tuple.__new__, Point)
+_Block = tuple[Sequence[int | None], Sequence[float]]
+
+
+def _points(block: _Block) -> Iterator[Point]:
+    steps, values = block
+    if NO_STEP in steps:
+        steps = [None if step == NO_STEP else step for step in steps]
+    # As Point._make does it, without a call of Python code for every point.
+    return map(_POINT, zip(steps, values, strict=True))
+
+
 class Curve(Sequence[Point]):
     """The points of a series that are made as they are asked for: a list of ten millions would take gigabytes."""
 
@@ -202,8 +215,12 @@ class Curve(Sequence[Point]):
         return Point(step_at(self._found, index) if self._found.steps else None, value)
 
     def __iter__(self) -> Iterator[Point]:
-        steps = self._found.steps or repeat(None)
-        return map(Point, (None if step == NO_STEP else step for step in steps), self._found.values)
+        steps, values = self._found.steps, self._found.values
+        if not steps:
+            return map(Point, repeat(None), values)
+        # A series that is not held in memory is gone through in blocks.
+        blocks: Callable[[], Iterable[_Block]] = getattr(values, "blocks", lambda: [(steps, values)])
+        return chain.from_iterable(map(_points, blocks()))
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Sequence) and len(self) == len(other) and all(map(eq, self, other))

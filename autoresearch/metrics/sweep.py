@@ -16,7 +16,7 @@ from autoresearch.metrics import backwards, console, direction, template
 from autoresearch.metrics.aggregate import NO_STEP, Found
 from autoresearch.metrics.bulk import Bulk
 
-KEPT = 1 << 19  # values that are kept in memory, from the first on
+KEPT = 3 << 20  # values that are kept in memory (24 MiB), from the first on
 
 
 class Span(NamedTuple):
@@ -44,6 +44,7 @@ class Sweep:
         self._kept: dict[int, array[float]] = {}
         self._last: tuple[int, Sequence[float]] = (-1, ())
         self._last_steps: tuple[int, Sequence[int]] = (-1, ())
+        self._piece_read: tuple[int, tuple[bytes, int, int, int]] = (-1, (b"", 0, 0, 0))
         self._place: tuple[int, tuple[int, str, int | None]] | None = None
         judge.steps = False
         for data, base, first, end in backwards.pieces(log, 0, log.size):
@@ -99,15 +100,17 @@ class Sweep:
         return self._last_steps[1]
 
     def _read(self, number: int) -> tuple[bytes, int, int, int]:
-        span = self.spans[number]
-        base = max(span.first - backwards.BEFORE, 0)
-        try:
-            with backwards.Log(self.path) as log:
-                # Not farther than the first pass has seen: what a number is depends on what follows it.
-                data = log.read(base, min(span.end + backwards.AFTER, self.size))
-        except OSError:
-            data = b""
-        return data, base, span.first - base, span.end - base
+        if self._piece_read[0] != number:
+            span = self.spans[number]
+            base = max(span.first - backwards.BEFORE, 0)
+            try:
+                with backwards.Log(self.path) as log:
+                    # Not farther than the first pass has seen: what a number is depends on what follows it.
+                    data = log.read(base, min(span.end + backwards.AFTER, self.size))
+            except OSError:
+                data = b""
+            self._piece_read = (number, (data, base, span.first - base, span.end - base))
+        return self._piece_read[1]
 
     def find(self, index: int) -> int:
         """The number of the span that holds a value."""
@@ -158,6 +161,11 @@ class Values(Sequence[float]):
     def __iter__(self) -> Iterator[float]:
         for number in range(len(self.sweep.spans)):
             yield from self.sweep.values(number)
+
+    def blocks(self) -> Iterator[tuple[Sequence[int], Sequence[float]]]:
+        """Steps and values, a piece at a time."""
+        for number in range(len(self.sweep.spans)):
+            yield self.sweep.steps(number), self.sweep.values(number)
 
     def best_index(self, wanted: str) -> int | None:
         """See `direction.best_index`: only the piece that holds the best value is looked into."""
