@@ -147,6 +147,15 @@ def test_an_id_is_used_once(launcher: Ray, settings: dict[str, str], tmp_path: P
     assert collected.end_cause == "exit 6"
 
 
+def test_a_job_that_never_arrived_cannot_begin_later(launcher: Ray, settings: dict[str, str], tmp_path: Path) -> None:
+    job = make_job(tmp_path, ["touch", "began"], settings=settings)
+    Path(job.logs, "ray.sh").write_text("# Token 0123abcd.\n")
+    outcome = launcher.collect(job, "")
+    assert outcome is not None
+    assert outcome.end_cause == "launcher"
+    assert Path(job.logs, "ray.state.cancelled").exists()
+
+
 def test_secrets_that_the_machine_does_not_supply(launcher: Ray, head: str, tmp_path: Path) -> None:
     settings = {"RAY_ADDRESS": head}
     finding = module.canary(settings, str(tmp_path), [str(tmp_path)], ["API_TOKEN", "PROVIDED_TOKEN"])

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 
 from autoresearch.errors import TryAgain
 from autoresearch.launchers import Job, Outcome, Watch
+from autoresearch.launchers._script import cancel_by_file
 from autoresearch.launchers._waiting import Clock, Ended, Engine, Following, Limits, end_now
 
 SILENT = Watch(lambda: False, lambda job_id: None, lambda when: None, lambda text: None)
@@ -87,7 +88,7 @@ class Remote:
         if not job_id:
             job_id = self._found(job)
             if not job_id:
-                return self._never()
+                return self._never(job)
             watch.submitted(job_id)
         while True:
             ended = self._following(job, job_id, watch).run()
@@ -113,7 +114,7 @@ class Remote:
         """The outcome if the job has ended, None while it is queued, runs, or cannot be asked about."""
         job_id = job_id or self._found(job)
         if not job_id:
-            return self._never()
+            return self._never(job)
         if self.engine(job, job_id).look().phase not in ("ended", "gone"):
             return None
         return self.finished(job, job_id, self._following(job, job_id, SILENT).run().outcome)
@@ -121,7 +122,9 @@ class Remote:
     def _found(self, job: Job) -> str:
         return self.lost_id(job) if os.path.exists(self.script(job)) else ""
 
-    def _never(self) -> Outcome:
+    def _never(self, job: Job) -> Outcome:
+        if os.path.exists(self.script(job)):  # should its submission arrive after all, it does not begin
+            cancel_by_file(f"{self.script(job).removesuffix('.sh')}.state")
         return Outcome("launcher", None, None, None, 0.0, reason=f"the job never reached {self.name}")
 
     def _following(self, job: Job, job_id: str, watch: Watch) -> Following:
