@@ -228,3 +228,11 @@ def test_a_curve_is_a_sequence(tmp_path: Path) -> None:
     assert curve != curve[:-1]
     with pytest.raises(IndexError):
         curve[101]
+
+
+@RELAXED
+@given(st.text("ab ", max_size=60), st.text("abc", min_size=1, max_size=3), st.integers(0, 70), st.integers(0, 70))
+def test_seeking_by_a_letter_is_rfind(text: str, needle: str, first: int, stop: int) -> None:
+    data, wanted = text.encode(), needle.encode()
+    for _ in range(3):
+        assert backwards.Seeker(wanted).last(data, first, stop) == data.rfind(wanted, first, stop)

@@ -18,6 +18,8 @@ FIRST = 1 << 16
 BEFORE = 512  # bytes of context that a hit has in front of it, where the file has them
 AFTER = 2048  # and behind it
 NEAR = 4096
+SAMPLE = 1 << 15  # bytes that tell how rare a letter is
+TRIED = 40  # letters of a piece that are looked at before its whole word is searched
 COUNTED = 64 << 20  # up to here a place is named by its line, beyond by its byte
 _T = TypeVar("_T")
 
@@ -52,6 +54,30 @@ class Log:
         return data
 
 
+class Seeker:
+    """Finds the last `needle` of a piece by the rarest of its letters, as grep does: a single byte is found at once."""
+
+    def __init__(self, needle: bytes) -> None:
+        self.needle = needle
+        self._rarest = -1  # index in the needle; -1 before the first piece
+
+    def last(self, data: bytes, first: int, stop: int) -> int:
+        """What `data.rfind(needle, first, stop)` gives."""
+        place = self._rarest
+        if place < 0:
+            counts = [data.count(byte, 0, SAMPLE) for byte in self.needle]
+            place = self._rarest = counts.index(min(counts))
+        letter, behind = self.needle[place], len(self.needle) - 1 - place
+        high = stop - behind
+        for _ in range(TRIED):
+            high = data.rfind(letter, first + place, max(high, 0))
+            if high < 0:
+                return -1
+            if data.startswith(self.needle, high - place):
+                return high - place
+        return data.rfind(self.needle, first, high + behind)  # not so rare after all
+
+
 Judge = Callable[[bytes, int, int], _T | None]  # (bytes around, index of the hit in them, offset of these bytes)
 
 
@@ -76,9 +102,9 @@ def last_hit(log: Log, needle: bytes, judge: Judge[_T], low: int = 0, high: int 
 
     Hits that are a part of a longer word are left out in C where there are many of them.
     """
+    seeker = Seeker(needle)
     for data, base, first, end in pieces(log, low, log.size if high is None else high, backward=True):
-        found = data.rfind(needle, first, min(end + len(needle) - 1, len(data)))
-        if found < 0:
+        if seeker.last(data, first, min(end + len(needle) - 1, len(data))) < 0:
             continue
         for hit in _hits(data, needle, first, end):
             result = judge(data, hit, base)
@@ -124,8 +150,9 @@ def find(log: Log, needle: bytes, low: int = 0, high: int | None = None) -> int:
 
 def rfind(log: Log, needle: bytes, low: int = 0, high: int | None = None) -> int:
     """Offset of the last `needle` that starts in `[low, high)`, or -1."""
+    seeker = Seeker(needle)
     for data, base, first, end in pieces(log, low, log.size if high is None else high, backward=True):
-        hit = data.rfind(needle, first, min(end + len(needle) - 1, len(data)))
+        hit = seeker.last(data, first, min(end + len(needle) - 1, len(data)))
         if hit >= 0:
             return base + hit
     return -1
