@@ -68,6 +68,21 @@ def finish(campaign: Campaign, state: State, outcome: Outcome) -> Row:
     return written
 
 
+def guarded_signals(campaign: Campaign, where: Where) -> dict[str, float]:
+    """Return what the plan's guards may ask about: the run's side signals, and any other metric they name."""
+    from autoresearch import guards
+
+    found = metrics.signals_of(where)
+    if "tokens_per_second_per_gpu" in found:
+        found.setdefault("tokens_per_sec", found["tokens_per_second_per_gpu"])
+    for name in guards.names(guards.parse(campaign.plan.guard)):
+        if name not in found and name not in ("memory_gb", "elapsed_min"):
+            value = metrics.read(Spec(name, "max"), where).value
+            if value is not None:
+                found[name] = value
+    return found
+
+
 def decide(campaign: Campaign, rows: list[Row], state: State, outcome: Outcome) -> tuple[Row, str]:
     """Return the row of an attempt and the ledger it belongs to: plumbing runs are recorded apart.
 
@@ -98,9 +113,9 @@ def measure(campaign: Campaign, state: State, outcome: Outcome) -> dict[str, obj
     where = where_of(campaign, state)
     # Where the clock was set back during the run, its files are older than the time that was noted at its start.
     where = where._replace(started_at=min(where.started_at, clock.now() - outcome.elapsed_s))
-    reading = metrics.read(spec(campaign), where)
+    reading = metrics.read(spec(campaign), where, whole=True)
     memory, source = peak_memory(where, outcome)
-    signals = metrics.signals_of(where) if campaign.plan.guard else {}
+    signals = guarded_signals(campaign, where) if campaign.plan.guard else {}
     lines = state.lines_delta
     if lines is None and reading.value is not None:
         from autoresearch import hypothesis
@@ -134,7 +149,7 @@ def make_row(campaign: Campaign, rows: list[Row], state: State, outcome: Outcome
         parent_commit=state.parent_commit,
         commit=state.commit,
         recipe=campaign.plan.recipe,
-        metric_name=campaign.plan.metric,
+        metric_name=metrics.name_of(campaign.plan.metric),
         metric_value="0.000000" if crash else reading.text,
         memory_gb="0.0" if crash else f"{memory:.4g}" if memory is not None else "",
         elapsed_min=f"{outcome.elapsed_s / 60:.2f}",
