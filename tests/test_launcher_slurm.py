@@ -150,6 +150,21 @@ def test_a_srun_that_died_is_worth_a_retry_until_training_began(programs: Progra
     assert (sight.cause, sight.retry) == ("launcher", False)
 
 
+def test_a_start_that_a_node_refuses_because_an_earlier_one_still_runs(programs: Programs, job: Job) -> None:
+    """A controller that was killed forgot it: the earlier one is ended, and what the node said is no exit of ours."""
+    times = "StartTime=2026-11-30T20:46:32 EndTime=2026-11-30T20:46:33"
+    programs.on("squeue", out="FAILED|2026-11-30T20:46:32|n1|NonZeroExitCode\n").on("scancel", out="")
+    programs.on("scontrol", out=f"JobState=FAILED Reason=NonZeroExitCode ExitCode=1:0 {times}\n")
+    state = Path(submission.files(job).state)
+    state.write_text("began 1796071570.0 77 n\n")
+    one = engine(job)
+    assert one.look().phase == "running"
+    assert Path(f"{state}.cancelled").exists()
+    state.write_text("began 1796071570.0 77 n\nstopped 1796071594.0 77 1\nended 1796071595.0 77 143\n")
+    sight = one.look()
+    assert (sight.phase, sight.cause, sight.retry) == ("ended", "launcher", False)
+
+
 def test_what_is_submitted(programs: Programs, job: Job, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SLURM_CONF", "/etc/x")
     programs.on("sbatch", out="123;cluster\n")

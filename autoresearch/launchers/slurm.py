@@ -27,6 +27,7 @@ SRUN_DIED = re.compile(rb"Background srun '[^'\n]*'[^\n]*(?:died|exited)")
 LAUNCH_FAILED = re.compile(r"launch.failed|JobLaunchFailure", re.IGNORECASE)
 NOT_STARTED = 53  # Slurm's "signal" of a script that could not be started: output path, working directory
 ORPHAN_S = 60.0
+BRIEF_S = 3.0
 NOTED_S = 30.0  # with the controller away, the script's own word counts after this
 
 
@@ -54,6 +55,8 @@ class SlurmEngine:
                 return self._by_notes(noted, "Slurm has forgotten the job")
             return Sight("gone")
         if record.state in calls.ENDED:
+            if self._never_ran(record, noted):
+                return self._orphaned(record, noted)
             return self._ended(record, noted)
         if record.state in calls.PENDING:
             if LAUNCH_FAILED.search(record.reason):  # held for good after a failed start
@@ -72,6 +75,14 @@ class SlurmEngine:
         if force:
             calls.query(["scancel", self.job_id])
 
+    def _never_ran(self, record: calls.Record, noted: Noted) -> bool:
+        """Did a start fail at once before our script noted it? A controller that was killed repeats a start it forgot,
+        and the node refuses that (exit 1) because the first one still runs."""
+        known = record.started_at is not None and record.finished_at is not None
+        brief = known and (record.finished_at or 0.0) - (record.started_at or 0.0) <= BRIEF_S
+        unnoted = not noted.failed and (noted.began is None or not self._is_of(record, noted))
+        return record.state == "FAILED" and record.exit_code == 1 and brief and unnoted and not self.site
+
     def _orphaned(self, record: calls.Record, noted: Noted) -> Sight:
         """Slurm lost a start it had made (its controller died) and failed to repeat it: the first may still run."""
         self.end(False)
@@ -79,9 +90,8 @@ class SlurmEngine:
         alive = noted.began is not None and noted.ended is None
         if alive and self.clock.monotonic() - self.lost_since < ORPHAN_S:
             return Sight("running", f"ending what is left of job {self.job_id}", started_at=noted.began)
-        return Sight(
-            "ended", record.reason, "launcher", None, noted.began, noted.ended, noted.host, noted.began is None
-        )
+        why = f"Slurm could not start the job: {record.reason or record.state}"
+        return Sight("ended", why, "launcher", None, noted.began, noted.ended, noted.host, noted.began is None)
 
     def _away(self, answer: Answer, noted: Noted) -> Sight:
         if noted.ended is not None and self.clock.now() - noted.ended > NOTED_S:
