@@ -30,7 +30,7 @@ run_steps() {
 }
 
 shell_files() {
-  git -C "${root}" ls-files -z -- bin lib '*.bash' '*.bats' '*.sh' tests/engines .ci \
+  git -C "${root}" ls-files -z -- bin lib '*.bash' '*.bats' '*.sh' tests/engines .ci ':!tests/data' \
     | while IFS= read -r -d '' file; do
       [[ -f ${root}/${file} ]] || continue
       case ${file} in

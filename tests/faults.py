@@ -187,7 +187,7 @@ def ended(process: subprocess.Popen[str], seconds: float = MOST_S) -> subprocess
     return subprocess.CompletedProcess(process.args, process.returncode, out, err)
 
 
-def until(true: Callable[[], Any], seconds: float = 20.0, tell: Callable[[], Any] = lambda: "") -> Any:
+def until(true: Callable[[], Any], seconds: float = 90.0, tell: Callable[[], Any] = lambda: "") -> Any:
     limit = time.monotonic() + seconds
     while not (found := true()):
         assert time.monotonic() < limit, ("waited in vain", tell())

@@ -87,13 +87,16 @@ setup() {
 
 @test "one campaign from many callers at once: a row each, no name twice, the count kept" {
   with_baseline STOP='5 experiments'
+  local -a callers=()
   for name in a b c d e f a; do
     (
       exec 3>&-
       "${ROOT}/bin/experiment" NAME="${name}" OVERRIDES='sleep=0.1 value=0.6' >"${base}/${name}.${BASHPID}.said" 2>&1 || true
     ) &
+    callers+=("$!")
   done
-  wait
+  # Not a bare `wait`: the clock of BATS_TEST_TIMEOUT is a child too.
+  wait "${callers[@]}"
   assert_equal "$(count_rows)" 5
   assert_equal "$(cut -f1 "$(records)/results.tsv" | tail -n +2 | tr '\n' ' ')" "1 2 3 4 5 "
   assert_equal "$(cut -f16 "$(records)/results.tsv" | tail -n +2 | sort -u | wc -l)" 5
