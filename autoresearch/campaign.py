@@ -14,7 +14,7 @@ from autoresearch.git import Git
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from autoresearch.trees import Pool
+    from autoresearch.git.trees import Pool
 
 CLOCK_SET_S = 2.0  # the clock is moved in small steps all the time; a jump is more than that
 # Keys that are secrets wherever they come from, also when there is no .env.
@@ -97,7 +97,7 @@ class Campaign:
 
     def pool(self) -> Pool:
         """Return the campaign's pool of worktrees."""
-        from autoresearch.trees import Pool
+        from autoresearch.git.trees import Pool
 
         return Pool(self.git, self.where.trees)
 
@@ -122,7 +122,7 @@ class Campaign:
         shift = _shift(fields)
         if abs(shift) < CLOCK_SET_S:
             return first, deadline
-        from autoresearch import stop
+        from autoresearch.rules import stop
 
         return first + shift, stop.deadline(stop.Rules.from_json(self.plan.rules), first + shift) or 0.0
 
@@ -130,14 +130,14 @@ class Campaign:
         first = [at for row in self.rows() if (at := clock.epoch(row.started_at)) is not None]
         if not first:
             return None
-        from autoresearch import stop
+        from autoresearch.rules import stop
 
         rules = stop.Rules.from_json(self.plan.rules)
         return min(first), stop.deadline(rules, min(first)) or 0.0
 
     def write_started(self, first_launch: float, deadline: float) -> None:
         """Keep the campaign's clock; the caller holds the campaign's lock."""
-        from autoresearch import processes
+        from autoresearch.running import processes
 
         fields = {"first_launch": first_launch, "deadline": deadline}
         origin = {"boot": processes.boot_id(), "booted_at": clock.now() - clock.since_boot()}
@@ -146,7 +146,7 @@ class Campaign:
 
 def _shift(fields: dict[str, Any]) -> float:
     """Return by how many seconds the wall clock was set since the campaign's clock was written, 0.0 after a reboot."""
-    from autoresearch import processes
+    from autoresearch.running import processes
 
     if fields.get("boot") != processes.boot_id():
         return 0.0

@@ -9,13 +9,15 @@ import json
 import os
 from typing import Any
 
-from autoresearch import attempts, clock, judging, ledger, metrics, parents, session, standing, talk
+from autoresearch import attempts, clock, ledger, metrics, parents, talk
 from autoresearch.attempts import State
 from autoresearch.campaign import Campaign, secret_values
 from autoresearch.errors import AutoresearchError
 from autoresearch.launchers import Outcome
 from autoresearch.ledger import Row
 from autoresearch.metrics import Reading, Spec, Where
+from autoresearch.rules import judging, standing
+from autoresearch.sessions import session
 
 LOCK_WAIT_S = 600.0
 
@@ -70,7 +72,7 @@ def finish(campaign: Campaign, state: State, outcome: Outcome) -> Row:
 
 def guarded_signals(campaign: Campaign, where: Where) -> dict[str, float]:
     """Return what the plan's guards may ask about: the run's side signals, and any other metric they name."""
-    from autoresearch import guards
+    from autoresearch.rules import guards
 
     found = metrics.signals_of(where)
     if "tokens_per_second_per_gpu" in found:
@@ -101,7 +103,7 @@ def decide(campaign: Campaign, rows: list[Row], state: State, outcome: Outcome) 
 
 def too_small(rows: list[Row], row: Row) -> str:
     """Return why a run is too small to judge its idea, by its steps against the baseline's; empty when it is not."""
-    from autoresearch import plumbing
+    from autoresearch.rules import plumbing
 
     base = parents.latest(rows, parents.BASELINE)
     steps = [float(found.metric_step) if found and found.metric_step else None for found in (row, base)]
@@ -118,7 +120,7 @@ def measure(campaign: Campaign, state: State, outcome: Outcome) -> dict[str, obj
     signals = guarded_signals(campaign, where) if campaign.plan.guard else {}
     lines = state.lines_delta
     if lines is None and reading.value is not None:
-        from autoresearch import hypothesis
+        from autoresearch.git import hypothesis
 
         added, removed = hypothesis.lines(campaign.git, state.parent_commit, state.commit)
         lines = added - removed
@@ -209,7 +211,7 @@ def peak_memory(where: Where, outcome: Outcome) -> tuple[float | None, str]:
 
 def write_note(campaign: Campaign, state: State, row: Row, *, again: bool) -> None:
     """Write the git note of a row, once; a plumbing run has none."""
-    from autoresearch import notes
+    from autoresearch.git import notes
 
     if state.book != campaign.where.smoke_ledger:
         write = notes.append_once if again else notes.append
@@ -218,7 +220,8 @@ def write_note(campaign: Campaign, state: State, row: Row, *, again: bool) -> No
 
 def clean_up(campaign: Campaign, state: State, row: Row) -> None:
     """Do what follows the row and its note: the session's notes, the socket links; then forget the attempt."""
-    from autoresearch import eviction, sockets
+    from autoresearch.git import eviction
+    from autoresearch.running import sockets
 
     at = campaign.where.attempt(state.experiment, state.attempt, state.smoke)
     if state.links:

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import os
 
-from autoresearch import campaign, knobs, launch, launchers, parents, recovery, reservation, session, talk
+from autoresearch import campaign, knobs, launch, launchers, parents, recovery, reservation, talk
 from autoresearch.campaign import Campaign
 from autoresearch.errors import Refused, Usage
 from autoresearch.reservation import Draft
+from autoresearch.sessions import session
 
 
 def open_for_launch() -> Campaign:
@@ -29,7 +30,8 @@ def open_for_launch() -> Campaign:
 
 def check_disk(opened: Campaign) -> None:
     """Refuse when scratch is missing or a disk is below its reserve; nothing is created before."""
-    from autoresearch import disk, paths
+    from autoresearch import paths
+    from autoresearch.running import disk
 
     paths.scratch_root(opened.where.repository, opened.where.scratch)
     reserve = knobs.parse_number("DISK_RESERVE_GB", opened.plan.setting("DISK_RESERVE_GB", "2"))
@@ -97,7 +99,7 @@ def run_draft(opened: Campaign, draft: Draft, publish: reservation.Publish) -> i
 
 def baseline_draft(opened: Campaign) -> tuple[Draft, reservation.Publish]:
     """Return the baseline: an empty signed-off commit on BASE, made once, and what creates its branch."""
-    from autoresearch import hypothesis
+    from autoresearch.git import hypothesis
 
     rows, smoke = opened.rows(), knobs.flag("SMOKE")
     more = knobs.count("REPEATS", 1) - 1
@@ -178,7 +180,7 @@ def trailers(opened: Campaign, experiment: str, parent: str, overrides: list[str
 
 def creator(opened: Campaign, branch: str, commit: str) -> reservation.Publish:
     """Return what creates a branch at a commit; of many callers one succeeds."""
-    from autoresearch import repository
+    from autoresearch.git import repository
 
     return lambda: repository.create_branch(opened.git, branch, commit)
 

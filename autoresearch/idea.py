@@ -5,14 +5,15 @@ from __future__ import annotations
 import shlex
 from typing import NamedTuple
 
-from autoresearch import contents, experiment, hypothesis, knobs, names, parents, reservation, talk
+from autoresearch import contents, experiment, knobs, names, parents, reservation, talk
 from autoresearch.campaign import Campaign, secret_values
 from autoresearch.errors import Refused
-from autoresearch.hypothesis import Hypothesis
+from autoresearch.git import hypothesis
+from autoresearch.git.hypothesis import Hypothesis
+from autoresearch.git.trees import Tree
 from autoresearch.ledger import Row
 from autoresearch.parents import Parent
 from autoresearch.reservation import Draft
-from autoresearch.trees import Tree
 
 
 class Start(NamedTuple):
@@ -195,7 +196,7 @@ def description(start: Start, name: str) -> str:
 
 def publisher(opened: Campaign, start: Start, made: Hypothesis | None, overrides: list[str]) -> reservation.Publish:
     """Return what puts the commit on its branch: created when new, advanced from the tip else, never moved back."""
-    from autoresearch import repository
+    from autoresearch.git import repository
 
     branch = opened.branch(start.name)
     if made is None:
@@ -219,7 +220,7 @@ def remarks(opened: Campaign, start: Start, made: Hypothesis | None, overrides: 
     Raises:
         Refused: a protected path is changed without PROTECT_OK=1.
     """
-    from autoresearch import plumbing
+    from autoresearch.rules import plumbing
 
     if made is None:
         return []

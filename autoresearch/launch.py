@@ -13,26 +13,22 @@ from autoresearch import (
     clock,
     command,
     conclude,
-    conversion,
-    devices,
     durations,
     environment,
-    keeper,
     knobs,
     launchers,
     paths,
     progress,
     recipes,
-    session,
-    sockets,
-    standing,
-    stop,
 )
 from autoresearch.attempts import State
 from autoresearch.campaign import Campaign
 from autoresearch.errors import AutoresearchError, Refused
 from autoresearch.launchers import Job, Outcome, Watch
 from autoresearch.plan import Plan
+from autoresearch.rules import standing, stop
+from autoresearch.running import conversion, devices, keeper, sockets
+from autoresearch.sessions import session
 
 GRACE_S = 30.0
 HEARTBEAT_S = 25 * 60.0  # the session is to hear of a run at least every 30 minutes

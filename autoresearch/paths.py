@@ -18,7 +18,7 @@ EXCLUDED = ("/reports/auto_research/", "/session/")
 
 def is_brev(repository: str) -> bool:
     """Return whether this machine follows the Brev rules: bulk output on /ephemeral or nowhere."""
-    from autoresearch.disk import is_mount
+    from autoresearch.running.disk import is_mount
 
     return (
         os.environ.get("BREV") == "1"
@@ -42,7 +42,7 @@ def scratch_root(repository: str, wanted: str = "") -> tuple[str, str]:
         if not os.path.isdir(wanted) and wanted != _default_scratch():
             raise Refused("SCRATCH", f"{wanted!r} is not a directory", "create it, or mount the disk it lies on")
         return os.path.realpath(wanted), "SCRATCH"
-    from autoresearch.disk import is_mount
+    from autoresearch.running.disk import is_mount
 
     if is_mount(EPHEMERAL):
         return EPHEMERAL, f"{EPHEMERAL} is mounted"

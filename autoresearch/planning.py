@@ -6,10 +6,11 @@ import os
 import time
 from typing import Any
 
-from autoresearch import campaign, clock, command, knobs, metrics, names, noise, paths, plumbing
+from autoresearch import campaign, clock, command, knobs, metrics, names, paths
 from autoresearch.errors import Refused, Usage
 from autoresearch.git import Git
 from autoresearch.plan import Plan
+from autoresearch.rules import noise, plumbing
 
 TEXTS = {"OBJECTIVE": "objective", "METRIC_AT": "metric_at", "GUARD": "guard", "SMOKE_OVERRIDES": "smoke_overrides"}
 LISTS = {"SECRETS": "secrets", "REQUIRE": "require", "PROTECT": "protect"}
@@ -49,7 +50,7 @@ def make(where: paths.Campaign, old: Plan | None) -> Plan:
 
 def _unknown_to_git(made: Plan, git: Git) -> list[str]:
     """Return remarks on files that the tracked code needs but no tree would have."""
-    from autoresearch import untracked
+    from autoresearch.git import untracked
 
     words = [*command.check(made.command), made.recipe]
     missing = [
@@ -96,7 +97,7 @@ def _check_settings(settings: dict[str, str]) -> None:
 
 
 def _places(made: Plan, where: paths.Campaign, git: Git) -> Plan:
-    from autoresearch import repository
+    from autoresearch.git import repository
 
     prefix = knobs.text("PREFIX") or made.prefix or f"autoresearch/{time.strftime('%Y-%m-%d')}-{where.name}"
     names.check_prefix(prefix)
@@ -174,12 +175,12 @@ def _metric(made: Plan) -> Plan:
 
 
 def _rules(made: Plan) -> Plan:
-    from autoresearch import stop
+    from autoresearch.rules import stop
 
     text = knobs.text("STOP") if knobs.get("STOP") is not None else made.stop
     rules = stop.resolve(stop.parse(text, now=clock.now()), metric=made.metric, direction=made.direction)
     if made.guard:
-        from autoresearch import guards
+        from autoresearch.rules import guards
 
         guards.parse(made.guard)
     return made._replace(stop=text, rules=rules.to_json(), understood=dict(stop.describe(rules)))

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import os
 
-from autoresearch import attempts, clock, durations, paths, standing, talk
+from autoresearch import attempts, clock, durations, paths, talk
 from autoresearch.attempts import State
 from autoresearch.campaign import Campaign
+from autoresearch.rules import standing
 
 
 def directories(where: paths.Campaign, state: State) -> paths.Attempt:
@@ -52,7 +53,7 @@ def _metric(opened: Campaign, state: State) -> str:
 
 
 def _disk(opened: Campaign) -> str:
-    from autoresearch import disk
+    from autoresearch.running import disk
 
     space = disk.free(opened.where.scratch)
     return space.trouble or f"{space.free_gb:.0f} GB free"

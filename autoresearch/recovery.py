@@ -5,10 +5,12 @@ from __future__ import annotations
 import os
 from collections.abc import Callable
 
-from autoresearch import attempts, conclude, keeper, launchers, processes, session, talk
+from autoresearch import attempts, conclude, launchers, talk
 from autoresearch.attempts import State
 from autoresearch.campaign import Campaign
 from autoresearch.errors import AutoresearchError, TryAgain
+from autoresearch.running import keeper, processes
+from autoresearch.sessions import session
 
 
 def is_orphan(opened: Campaign, state: State) -> bool:

@@ -10,8 +10,9 @@ import os
 import shutil
 import stat
 
-from autoresearch import clock, disk, paths
+from autoresearch import clock, paths
 from autoresearch.errors import Refused
+from autoresearch.running import disk
 
 TRASH = ".trash-"
 

@@ -6,10 +6,12 @@ import os
 import time
 from typing import NamedTuple
 
-from autoresearch import parents, session, standing, talk
+from autoresearch import parents, talk
 from autoresearch.attempts import State
 from autoresearch.campaign import Campaign
 from autoresearch.ledger import Row
+from autoresearch.rules import standing
+from autoresearch.sessions import session
 
 SHOWN = 40
 LOOK_S = 0.05  # to find what experiments hold on scratch; enough for 600 of them with few files each

@@ -7,11 +7,13 @@ import shlex
 from collections.abc import Callable
 from typing import NamedTuple
 
-from autoresearch import attempts, clock, command, names, parents, processes, standing, stop
+from autoresearch import attempts, clock, command, names, parents
 from autoresearch.attempts import State
 from autoresearch.campaign import Campaign
 from autoresearch.errors import Refused
 from autoresearch.ledger import Row
+from autoresearch.rules import standing, stop
+from autoresearch.running import processes
 
 Publish = Callable[[], None]  # creates or advances the branch of a draft; raises when it cannot
 

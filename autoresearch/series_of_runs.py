@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import os
 
-from autoresearch import attempts, judging, launch, ledger, parents, recovery, reservation, verdict
+from autoresearch import attempts, launch, ledger, parents, recovery, reservation
 from autoresearch.attempts import State
 from autoresearch.campaign import Campaign
 from autoresearch.errors import AutoresearchError
 from autoresearch.ledger import Row
 from autoresearch.reservation import Draft
+from autoresearch.rules import judging, verdict
 
 
 def next_one(campaign: Campaign, last: State) -> State | None:
@@ -111,7 +112,7 @@ def confirmation(campaign: Campaign, rows: list[Row], idea: Row) -> verdict.Conf
 
 def decide(campaign: Campaign, idea: Row) -> None:
     """Write the verdict that the fresh pairs give into the rows of the idea's commit."""
-    from autoresearch import notes
+    from autoresearch.git import notes
 
     with campaign.locked():
         rows = campaign.rows()

@@ -5,22 +5,12 @@ from __future__ import annotations
 import os
 from typing import Any
 
-from autoresearch import (
-    attempts,
-    campaign,
-    clock,
-    durations,
-    metrics,
-    parents,
-    paths,
-    session_files,
-    session_text,
-    talk,
-)
+from autoresearch import attempts, campaign, clock, durations, metrics, parents, paths, talk
 from autoresearch.attempts import State
 from autoresearch.campaign import Campaign
 from autoresearch.errors import AutoresearchError, Refused
 from autoresearch.ledger import Row
+from autoresearch.sessions import session_files, session_text
 
 TAIL = 12  # lines of the log
 WIDTH = 160

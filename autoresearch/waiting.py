@@ -9,23 +9,13 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from autoresearch import (
-    attempts,
-    campaign,
-    durations,
-    files,
-    keeper,
-    ledger,
-    parents,
-    progress,
-    recovery,
-    standing,
-    talk,
-)
+from autoresearch import attempts, campaign, durations, files, ledger, parents, progress, recovery, talk
 from autoresearch.attempts import State
 from autoresearch.campaign import Campaign
 from autoresearch.errors import AutoresearchError, TryAgain
 from autoresearch.ledger import Row
+from autoresearch.rules import standing
+from autoresearch.running import keeper
 
 PROGRESS_S = 300.0
 REDRAW_S = 2.0

@@ -6,11 +6,12 @@ import os
 from pathlib import Path
 from typing import Any
 
-from autoresearch import attempts, campaign, clock, paths, plan, stop
+from autoresearch import attempts, campaign, clock, paths, plan
 from autoresearch.attempts import State
 from autoresearch.campaign import Campaign
 from autoresearch.ledger import Row
 from autoresearch.plan import Plan
+from autoresearch.rules import stop
 from tests.conftest import git
 
 

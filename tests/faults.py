@@ -12,9 +12,10 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from autoresearch import ledger, notes, processes, treerecords
-from autoresearch.git import Git
+from autoresearch import ledger
+from autoresearch.git import Git, notes, treerecords
 from autoresearch.ledger import Row
+from autoresearch.running import processes
 from tests.conftest import ROOT, git, snapshot
 
 # Reads its arguments as settings; whoever looks finds it by the mark in its command line.

@@ -14,8 +14,8 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from autoresearch import keeper, processes, runfile, runner, watchdog
 from autoresearch.launchers import Outcome, Watch
+from autoresearch.running import keeper, processes, runfile, runner, watchdog
 
 # The system's own, where there is one: an ordinary user may be unable to reach that of the tests.
 PYTHON = ["/usr/bin/python3" if os.access("/usr/bin/python3", os.X_OK) else sys.executable, "-I", "-S"]

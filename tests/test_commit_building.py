@@ -9,10 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from autoresearch import hypothesis
 from autoresearch.errors import AutoresearchError, Refused, Usage
-from autoresearch.git import Git
-from autoresearch.hypothesis import Hypothesis
+from autoresearch.git import Git, hypothesis
+from autoresearch.git.hypothesis import Hypothesis
 from tests.conftest import git, snapshot
 
 FILES = {

@@ -8,11 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from autoresearch import eviction, repository, treerecords
 from autoresearch.errors import AutoresearchError, Refused
-from autoresearch.git import Git
-from autoresearch.hypothesis import Hypothesis
-from autoresearch.trees import Pool, Tree
+from autoresearch.git import Git, eviction, repository, treerecords
+from autoresearch.git.hypothesis import Hypothesis
+from autoresearch.git.trees import Pool, Tree
 from tests.conftest import git, snapshot
 from tests.test_commit_building import FILES, build, changes, edited, parent_with, show
 

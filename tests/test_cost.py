@@ -73,8 +73,8 @@ def test_a_verb_that_only_reads_loads_nothing_of_others_and_nothing_heavy(campai
     third, every = loaded(verb, campaign)
     assert third == set()
     assert every & set(HEAVY) == set()
-    assert "autoresearch.hypothesis" not in every
-    assert "autoresearch.trees" not in every
+    assert "autoresearch.git.hypothesis" not in every
+    assert "autoresearch.git.trees" not in every
 
 
 def test_summarize_loads_its_table_and_no_more(campaign: Path) -> None:

@@ -12,8 +12,8 @@ from typing import Any
 
 import pytest
 
-from autoresearch import devices, processes
 from autoresearch.errors import Refused, TryAgain, Usage
+from autoresearch.running import devices, processes
 from tests.runs import root_only, until
 
 

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from autoresearch import disk, processes
 from autoresearch.errors import Refused
+from autoresearch.running import disk, processes
 from tests.runs import root_only, tmpfs
 
 

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from autoresearch.endcause import Evidence, classify, exit_code, last_error, tail
+from autoresearch.running.endcause import Evidence, classify, exit_code, last_error, tail
 
 TRACEBACK = b'Traceback (most recent call last):\n  File "t.py", line 1, in <module>\n'
 

@@ -15,9 +15,9 @@ from typing import NamedTuple
 
 import pytest
 
-from autoresearch import processes
 from autoresearch.launchers._ray_api import Api
 from autoresearch.ledger import Row
+from autoresearch.running import processes
 from tests.conftest import git, snapshot
 from tests.faults import Lab, ended, idea, train_repo, until
 from tests.launching import bring_up, engine_folder, ray_program, take_down

@@ -13,7 +13,8 @@ from pathlib import Path
 
 import pytest
 
-from autoresearch import attempts, paths, processes, runfile
+from autoresearch import attempts, paths
+from autoresearch.running import processes, runfile
 from tests.conftest import git, snapshot
 from tests.faults import Lab, ended, idea, kill_all, train_repo, until
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from autoresearch import processes
+from autoresearch.running import processes
 from tests.faults import Lab, ended, idea, kill_all, train_repo, until
 
 pytestmark = pytest.mark.slow

@@ -10,9 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from autoresearch import repository, untracked
 from autoresearch.errors import Refused
-from autoresearch.git import Git
+from autoresearch.git import Git, repository, untracked
 from tests.conftest import git, snapshot
 
 

@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from autoresearch import guards, plumbing
 from autoresearch.errors import Usage
-from autoresearch.guards import Guard
+from autoresearch.rules import guards, plumbing
+from autoresearch.rules.guards import Guard
 
 
 @pytest.mark.parametrize(

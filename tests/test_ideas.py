@@ -9,10 +9,11 @@ from pathlib import Path
 
 import pytest
 
-from autoresearch import ideas, names
+from autoresearch import names
 from autoresearch.campaign import Campaign
-from autoresearch.idea_catalog import CATALOG
-from autoresearch.idea_entry import AREAS
+from autoresearch.suggestions import ideas
+from autoresearch.suggestions.idea_catalog import CATALOG
+from autoresearch.suggestions.idea_entry import AREAS
 from autoresearch.verbs import ideas as verb
 from tests import session_campaigns as campaigns
 

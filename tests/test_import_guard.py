@@ -42,7 +42,17 @@ def modules(code: str, *words: str) -> set[str]:
 
 
 def test_the_way_of_an_experiment_loads_no_dear_module() -> None:
-    names = ("verbs.experiment", "idea", "hypothesis", "carried", "trees", "repository", "disk", "waiting", "notes")
+    names = (
+        "verbs.experiment",
+        "idea",
+        "git.hypothesis",
+        "git.carried",
+        "git.trees",
+        "git.repository",
+        "running.disk",
+        "waiting",
+        "git.notes",
+    )
     loaded = modules("".join(f"import autoresearch.{name}\n" for name in (*names, "series_of_runs", "launchers.local")))
     assert loaded & DEAR == set()
     assert not any(name.partition(".")[0] in ("dotenv", "git", "sh", "tabulate", "tomli_w") for name in loaded)

@@ -10,11 +10,12 @@ from typing import Any
 
 import pytest
 
-from autoresearch import attempts, conclude, judging, ledger
+from autoresearch import attempts, conclude, ledger
 from autoresearch.campaign import Campaign
-from autoresearch.judging import Result
 from autoresearch.launchers import Outcome
 from autoresearch.ledger import Row
+from autoresearch.rules import judging
+from autoresearch.rules.judging import Result
 from tests.campaigns import approved, row, state, under_way
 from tests.conftest import git
 

@@ -13,8 +13,8 @@ from pathlib import Path
 
 import pytest
 
-from autoresearch import keeper, processes
 from autoresearch.errors import TryAgain
+from autoresearch.running import keeper, processes
 from tests.runs import PYTHON, kill, until
 
 
@@ -210,7 +210,7 @@ def test_hup_and_int_are_nothing_to_it(tmp_path: Path) -> None:
 def test_it_outlives_the_session_of_its_caller(tmp_path: Path) -> None:
     code = (
         "import sys; sys.path.insert(0, sys.argv[1])\n"
-        "import time, os; from autoresearch import keeper\n"
+        "import time, os; from autoresearch.running import keeper\n"
         "d = sys.argv[2]\n"
         "def work():\n"
         "    while not os.path.exists(d + '/go'): time.sleep(0.01)\n"

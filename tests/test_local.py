@@ -8,8 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from autoresearch import launchers, processes, runfile
+from autoresearch import launchers
 from autoresearch.launchers import Job, Watch, local
+from autoresearch.running import processes, runfile
 
 
 def job(where: Path, **settings: str) -> Job:

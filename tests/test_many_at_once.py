@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from autoresearch import treerecords
+from autoresearch.git import treerecords
 from tests.conftest import git
 from tests.faults import Lab, ended, idea, train_repo
 

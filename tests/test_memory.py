@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from autoresearch import memory, processes
+from autoresearch.running import memory, processes
 from tests.runs import PYTHON, until
 
 MIB = 2**20

@@ -9,9 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from autoresearch import notes
 from autoresearch.errors import Refused
-from autoresearch.git import Git
+from autoresearch.git import Git, notes
 from tests.conftest import git, snapshot
 
 
@@ -77,7 +76,7 @@ def test_eight_writers_lose_none_of_forty(repo: Path) -> None:
     head = git(repo, "rev-parse", "HEAD")
     commits = [head, *(git(repo, "commit-tree", "-m", str(n), "HEAD^{tree}") for n in range(9))]
     code = (
-        "import json, sys; from autoresearch import notes; from autoresearch.git import Git\n"
+        "import json, sys; from autoresearch.git import notes; from autoresearch.git import Git\n"
         "one = Git(sys.argv[1])\n"
         "for n, commit in enumerate(sys.argv[3:]):\n"
         "    notes.append_once(one, commit, json.dumps({'campaign': 'c', 'experiment': sys.argv[2], 'attempt': n}))\n"

@@ -87,7 +87,7 @@ def test_what_is_no_commit_is_refused(
 def test_override_words_come_back_from_the_commit(opened: Campaign) -> None:
     import json
 
-    from autoresearch.hypothesis import build
+    from autoresearch.git.hypothesis import build
 
     words = ["a=it's", 'b="x y"', "c=\\n", "d=$(id)", "é=1"]
     base = opened.plan.base

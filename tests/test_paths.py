@@ -7,8 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from autoresearch import disk, paths
+from autoresearch import paths
 from autoresearch.errors import Refused
+from autoresearch.running import disk
 
 CACHES = """HF_HOME=/s/nemo-rl/ubuntu/cache/huggingface
 HF_HUB_CACHE=/s/nemo-rl/ubuntu/cache/huggingface/hub

@@ -14,7 +14,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from autoresearch import processes
+from autoresearch.running import processes
 from tests.runs import PYTHON, living, members, root_only, tree_command, until
 
 
@@ -127,7 +127,7 @@ def test_a_run_inside_a_run_has_a_lower_mark_and_belongs_to_both() -> None:
     outer = processes.new_mark()
     code = (
         "import sys; sys.path.insert(0, sys.argv[1])\n"
-        "import os, subprocess, time; from autoresearch import processes as p\n"
+        "import os, subprocess, time; from autoresearch.running import processes as p\n"
         "inner = p.new_mark()\n"
         "env = p.marked(os.environ, inner)\n"
         "q = subprocess.Popen(['sleep', '60'], env=env, preexec_fn=lambda: p.wear(inner))\n"
@@ -176,7 +176,7 @@ def test_nothing_is_found_after_a_reboot() -> None:
 def test_a_low_hard_limit_is_left_alone() -> None:
     code = (
         "import sys; sys.path.insert(0, sys.argv[1])\n"
-        "import resource; from autoresearch import processes as p\n"
+        "import resource; from autoresearch.running import processes as p\n"
         "resource.setrlimit(10, (100, 100)); m = p.new_mark(); p.wear(m)\n"
         "print(m.number > 2**50, resource.getrlimit(10))"
     )

@@ -13,8 +13,8 @@ from pathlib import Path
 
 import pytest
 
-from autoresearch import keeper, processes, runfile, runner, watchdog
 from autoresearch.errors import Usage
+from autoresearch.running import keeper, processes, runfile, runner, watchdog
 from tests.runs import MEMBERS, PYTHON, kill, living, members, root_only, start, tmpfs, tree_command, until
 
 TERM_SAVES = "import signal,sys,time\nsignal.signal(15, lambda *a: (print('saved', flush=True), sys.exit(0)))\n"

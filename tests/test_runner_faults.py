@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from autoresearch import keeper, processes, runfile, runner
+from autoresearch.running import keeper, processes, runfile, runner
 from tests.runs import MEMBERS, PYTHON, Attempt, kill, living, start, tree_command, until
 
 pytestmark = pytest.mark.slow
@@ -122,7 +122,7 @@ def test_sixty_processes_in_sessions_of_their_own(tmp_path: Path) -> None:
 def test_the_clock_is_set_while_a_run_goes_on(tmp_path: Path, jump: str) -> None:
     code = (
         "import os, sys, json; sys.path.insert(0, sys.argv[1])\n"
-        "from autoresearch import keeper, runner; from autoresearch.launchers import Watch\n"
+        "from autoresearch.running import keeper, runner; from autoresearch.launchers import Watch\n"
         "d = sys.argv[2]; said = lambda *a: None\n"
         "command = runner.Command(['sleep', '60'], d, dict(os.environ), d, d + '/run.log', 2.0, 1.0)\n"
         "watch = Watch(lambda: False, said, said, said)\n"

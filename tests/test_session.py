@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from autoresearch import session, session_files, session_summary
 from autoresearch.campaign import Campaign
 from autoresearch.errors import Usage
+from autoresearch.sessions import session, session_files, session_summary
 from tests import session_campaigns as campaigns
 from tests.conftest import git, snapshot
 
@@ -253,7 +253,7 @@ def test_the_hot_path_imports_nothing_heavy() -> None:
     import sys
 
     code = (
-        "import sys; from autoresearch import session; "
+        "import sys; from autoresearch.sessions import session; "
         "bad = {'dataclasses', 'pathlib', 'argparse', 'subprocess', 'autoresearch.git', 'typing_extensions'}; "
         "sys.exit(str(bad & set(sys.modules)) if bad & set(sys.modules) else 0)"
     )

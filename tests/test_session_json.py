@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from autoresearch import session
 from autoresearch.campaign import Campaign
+from autoresearch.sessions import session
 from tests import session_campaigns as campaigns
 from tests.conftest import ROOT
 

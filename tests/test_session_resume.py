@@ -9,9 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from autoresearch import attempts, campaign, plan, resuming, session, session_files, showing, situation
+from autoresearch import attempts, campaign, plan, showing
 from autoresearch.campaign import Campaign
 from autoresearch.errors import Refused, Usage
+from autoresearch.sessions import resuming, session, session_files, situation
 from autoresearch.verbs import goal, handoff, install_skill, note, resume, show
 from autoresearch.verbs import session as session_verb
 from tests import session_campaigns as campaigns

@@ -12,8 +12,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from autoresearch import paths, session, session_files, session_text
+from autoresearch import paths
 from autoresearch.campaign import Campaign
+from autoresearch.sessions import session, session_files, session_text
 from tests import session_campaigns as campaigns
 
 SECRET = "s3cr3t-of-the-user"

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from autoresearch import sockets
 from autoresearch.errors import Refused
+from autoresearch.running import sockets
 from tests.runs import root_only
 
 

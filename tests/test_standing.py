@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from autoresearch import standing
 from autoresearch.campaign import Campaign
+from autoresearch.rules import standing
 from tests.campaigns import approved, row, state
 
 NOW = 1_800_000_000.0

@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from autoresearch import noise
 from autoresearch.errors import Usage
-from autoresearch.statistics import t_quantile
+from autoresearch.rules import noise
+from autoresearch.rules.statistics import t_quantile
 
 DOFS = [*range(1, 200), 250, 400, 1000, 10_000, 1_000_000]
 

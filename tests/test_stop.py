@@ -10,9 +10,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from autoresearch import stop
 from autoresearch.errors import Usage
-from autoresearch.stop import Facts, Idea, Rules
+from autoresearch.rules import stop
+from autoresearch.rules.stop import Facts, Idea, Rules
 
 START = 1_790_000_000.0
 
@@ -222,9 +222,7 @@ def test_json_of_another_version_is_refused() -> None:
 
 def test_import_is_light() -> None:
     """A launch and `status` load the accounting without the language, dataclasses, pathlib or the like."""
-    code = (
-        "import sys; import autoresearch.stop, autoresearch.verdict, autoresearch.guards; print(*sorted(sys.modules))"
-    )
+    code = "import sys; from autoresearch.rules import guards, stop, verdict; print(*sorted(sys.modules))"
     done = subprocess.run([sys.executable, "-I", "-c", code], capture_output=True, text=True, check=True)
     loaded = set(done.stdout.split())
     bare = subprocess.run(
@@ -238,7 +236,7 @@ def test_import_is_light() -> None:
         "datetime",
         "inspect",
         "json",
-        "autoresearch.stop_language",
+        "autoresearch.rules.stop_language",
         "zoneinfo",
     }
     assert not extra & heavy

@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from autoresearch import stop
 from autoresearch.errors import Usage
-from autoresearch.stop import Rules
+from autoresearch.rules import stop
+from autoresearch.rules.stop import Rules
 
 NOW = datetime(2026, 9, 21, 14, 0, tzinfo=UTC).timestamp()
 TOKYO_7 = datetime(2026, 11, 30, 22, 0, tzinfo=UTC).timestamp()

@@ -10,10 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from autoresearch import freshness, treerecords
 from autoresearch.errors import Refused
-from autoresearch.git import Git
-from autoresearch.trees import Pool
+from autoresearch.git import Git, freshness, treerecords
+from autoresearch.git.trees import Pool
 from tests.conftest import git, snapshot
 
 FILES = {
@@ -223,7 +222,7 @@ def test_changed_attributes_mean_a_fresh_tree(make_repo: Callable[..., Path], tm
     assert two.path != one.path
     assert Path(two.path, "sub/b.txt").read_bytes() == b"1\r\n"
     assert content(two.path) == fresh(repo, tmp_path, head(repo))
-    from autoresearch import eviction
+    from autoresearch.git import eviction
 
     assert eviction.tidy(pool) == []
     assert not os.path.exists(one.path)
@@ -276,7 +275,7 @@ def test_eight_at_once_get_eight_trees(repo: Path, pool: Pool, tmp_path: Path) -
     pool.give_back("warm", str(tmp_path / "a"))
     before = snapshot(repo)
     code = (
-        "import sys, time; from autoresearch.git import Git; from autoresearch.trees import Pool\n"
+        "import sys, time; from autoresearch.git import Git; from autoresearch.git.trees import Pool\n"
         "pool = Pool(Git(sys.argv[1]), sys.argv[2]); print(pool.acquire(sys.argv[3], sys.argv[4]).path)"
     )
     racers = [

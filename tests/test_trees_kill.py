@@ -13,16 +13,15 @@ from pathlib import Path
 
 import pytest
 
-from autoresearch import treerecords
-from autoresearch.git import Git
-from autoresearch.trees import Pool
+from autoresearch.git import Git, treerecords
+from autoresearch.git.trees import Pool
 from tests.conftest import git, snapshot
 from tests.test_trees import content, fresh
 
 VICTIM = """
 import itertools, sys
 from autoresearch.git import Git
-from autoresearch.trees import Pool
+from autoresearch.git.trees import Pool
 pool = Pool(Git(sys.argv[1]), sys.argv[2])
 for n in itertools.count():
     owner = f"{sys.argv[3]}-{n}"

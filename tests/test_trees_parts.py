@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from autoresearch import strays, treerecords
+from autoresearch.git import strays, treerecords
 
 
 def test_records_survive_their_json(tmp_path: Path) -> None:

@@ -8,10 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from autoresearch import eviction, hypothesis, repository, treerecords
 from autoresearch.errors import Refused
-from autoresearch.git import Git
-from autoresearch.trees import Pool
+from autoresearch.git import Git, eviction, hypothesis, repository, treerecords
+from autoresearch.git.trees import Pool
 from tests.conftest import git, snapshot
 
 LOCAL = ("-c", "protocol.file.allow=always")

@@ -10,9 +10,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from autoresearch import noise, verdict
-from autoresearch.noise import UNKNOWN, Noise
-from autoresearch.verdict import Confirmation, Measurement, Verdict, conclude, judge
+from autoresearch.rules import noise, verdict
+from autoresearch.rules.noise import UNKNOWN, Noise
+from autoresearch.rules.verdict import Confirmation, Measurement, Verdict, conclude, judge
 
 KNOWN = Noise(0.01, 4, "measured")  # margin of one run a side: 2.132 * 0.01 * sqrt(2) = 0.0301
 BASE = Measurement((0.5,), "ok", "baseline")

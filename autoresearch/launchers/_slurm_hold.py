@@ -14,13 +14,13 @@ import time
 from collections.abc import Mapping
 
 from autoresearch.errors import Refused, TryAgain
-from autoresearch.keeper import SPARED
 from autoresearch.launchers import Job, Watch
 from autoresearch.launchers import _slurm_calls as calls
 from autoresearch.launchers import _slurm_submit as submission
 from autoresearch.launchers._calls import Answer, call, refuse_secrets
 from autoresearch.launchers._script import CANNOT_START, read_state, render, token_of, write
 from autoresearch.launchers._waiting import Clock, Sight, cause_of
+from autoresearch.running.keeper import SPARED
 
 IDLE = """#!/bin/bash
 # An allocation held by autoresearch; nothing runs here but the steps of experiments.

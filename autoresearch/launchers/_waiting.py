@@ -10,8 +10,8 @@ import time
 from collections.abc import Callable
 from typing import NamedTuple, Protocol
 
-from autoresearch.endcause import Evidence, classify, tail
 from autoresearch.launchers import Job, Outcome, Watch
+from autoresearch.running.endcause import Evidence, classify, tail
 
 SLICE_S = 0.5  # a stop request is seen this soon, however slow the polling
 AGAIN_S = 15.0  # a request to end that had no effect is repeated

@@ -5,8 +5,8 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 
-from autoresearch import processes, runfile, runner, watchdog
 from autoresearch.launchers import Finding, Job, Outcome, Watch
+from autoresearch.running import processes, runfile, runner, watchdog
 
 NO_ID = "none"
 ASK_S = 20.0

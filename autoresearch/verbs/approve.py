@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import getpass
 
-from autoresearch import campaign, knobs, plan, session, talk
+from autoresearch import campaign, knobs, plan, talk
 from autoresearch.errors import Refused
+from autoresearch.sessions import session
 from autoresearch.verbs import plan as plan_verb
 
 

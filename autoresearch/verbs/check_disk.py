@@ -8,7 +8,7 @@ from autoresearch.errors import AutoresearchError
 
 def run() -> int:
     """Print one line a disk, refuse below MIN_FREE_GB or MIN_FREE_PCT."""
-    from autoresearch import disk
+    from autoresearch.running import disk
 
     least_gb, least_pct = knobs.number("MIN_FREE_GB", 10.0), knobs.number("MIN_FREE_PCT", 5.0)
     top = campaign.repository()

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import os
 
-from autoresearch import attempts, campaign, eviction, knobs, parents, recovery, removal, report, session, talk
+from autoresearch import attempts, campaign, knobs, parents, recovery, removal, report, talk
 from autoresearch.campaign import Campaign
 from autoresearch.errors import Refused
+from autoresearch.git import eviction
+from autoresearch.sessions import session
 
 
 def run() -> int:

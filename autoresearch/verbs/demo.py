@@ -39,7 +39,7 @@ def run() -> int:
 
 
 def _check_room(scratch: str) -> None:
-    from autoresearch import disk
+    from autoresearch.running import disk
 
     disk.check([scratch], 1.0, 1.0)
 

@@ -7,11 +7,12 @@ import shutil
 import sys
 from collections.abc import Callable, Iterator
 
-from autoresearch import campaign, disk, dotenv_file, knobs, launch, launchers, paths, plan, talk
+from autoresearch import campaign, dotenv_file, knobs, launch, launchers, paths, plan, talk
 from autoresearch.errors import AutoresearchError
 from autoresearch.git import Git
 from autoresearch.launchers import Finding
 from autoresearch.plan import Plan
+from autoresearch.running import disk
 
 
 def run() -> int:
@@ -56,7 +57,7 @@ def _tools() -> Iterator[Finding]:
 
 
 def _repository(top: str) -> Iterator[Finding]:
-    from autoresearch import repository
+    from autoresearch.git import repository
 
     git = Git(top, drop_env_keys=campaign.secret_keys())
     remarks = repository.check(git)
@@ -91,7 +92,7 @@ def _launcher(made: Plan) -> Iterator[Finding]:
         level = "warn" if forced else found.level
         yield found._replace(level=level, what=f"launcher {made.launcher}: {found.what}")
     if made.launcher == "local":
-        from autoresearch import devices
+        from autoresearch.running import devices
 
         for process in devices.foreign_ray():
             detail = f"a Ray that is not ours runs here (pid {process.pid})"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from autoresearch import experiment, idea
-from autoresearch.repository import BranchExists
+from autoresearch.git.repository import BranchExists
 
 
 def run() -> int:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from autoresearch import campaign, clock, knobs, plan, recovery, session, stop, talk
+from autoresearch import campaign, clock, knobs, plan, recovery, talk
 from autoresearch.errors import Refused
+from autoresearch.rules import stop
+from autoresearch.sessions import session
 from autoresearch.verbs.approve import user
 
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from autoresearch import campaign, knobs, session, talk
+from autoresearch import campaign, knobs, talk
+from autoresearch.sessions import session
 
 
 def run() -> int:

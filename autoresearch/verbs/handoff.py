@@ -4,17 +4,8 @@ from __future__ import annotations
 
 import json
 
-from autoresearch import (
-    campaign,
-    knobs,
-    recovery,
-    resuming,
-    session,
-    session_files,
-    session_summary,
-    session_text,
-    talk,
-)
+from autoresearch import campaign, knobs, recovery, talk
+from autoresearch.sessions import resuming, session, session_files, session_summary, session_text
 
 
 def run() -> int:

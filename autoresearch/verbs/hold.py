@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import os
 
-from autoresearch import clock, environment, experiment, files, knobs, launch, session, standing, talk
+from autoresearch import clock, environment, experiment, files, knobs, launch, talk
 from autoresearch.campaign import Campaign
 from autoresearch.errors import Refused
+from autoresearch.rules import standing
+from autoresearch.sessions import session
 
 
 def run() -> int:

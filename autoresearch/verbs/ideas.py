@@ -5,7 +5,9 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from autoresearch import campaign, ideas, knobs, session_text, talk
+from autoresearch import campaign, knobs, talk
+from autoresearch.sessions import session_text
+from autoresearch.suggestions import ideas
 
 SHOWN = 12
 

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import os
 
-from autoresearch import knobs, session, talk
+from autoresearch import knobs, talk
 from autoresearch.errors import Refused
+from autoresearch.sessions import session
 
 
 def run() -> int:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import os
 
-from autoresearch import campaign, clock, knobs, ledger, notes, recovery, talk
+from autoresearch import campaign, clock, knobs, ledger, recovery, talk
 from autoresearch.errors import Refused
+from autoresearch.git import notes
 from autoresearch.ledger import Row
 
 

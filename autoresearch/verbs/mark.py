@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from autoresearch import campaign, knobs, ledger, notes, parents, recovery, session, talk
+from autoresearch import campaign, knobs, ledger, parents, recovery, talk
 from autoresearch.conclude import note_line
 from autoresearch.errors import Refused, Usage
+from autoresearch.git import notes
+from autoresearch.sessions import session
 from autoresearch.verbs.approve import user
 
 STATUSES = ("keep", "discard", "crash")

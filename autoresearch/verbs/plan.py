@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import os
 
-from autoresearch import campaign, files, knobs, ledger, names, paths, plan, planning, session, talk
+from autoresearch import campaign, files, knobs, ledger, names, paths, plan, planning, talk
 from autoresearch.errors import Refused
 from autoresearch.git import Git
+from autoresearch.sessions import session
 
 
 def run() -> int:
@@ -48,7 +49,7 @@ def _check_unchanged(where: paths.Campaign, made: plan.Plan) -> None:
 
 def _exclude_records(where: paths.Campaign) -> None:
     """Keep our records out of the user's git before the first of them is written."""
-    from autoresearch import repository
+    from autoresearch.git import repository
 
     repository.exclude(Git(where.repository), paths.EXCLUDED)
 
@@ -61,7 +62,7 @@ def _remember_repository(top: str) -> None:
 
 def show(where: paths.Campaign, made: plan.Plan) -> None:
     """Print a plan for the person who is to approve it."""
-    from autoresearch import repository
+    from autoresearch.git import repository
 
     lines = [
         ("campaign", where.name),

@@ -5,18 +5,8 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from autoresearch import (
-    campaign,
-    durations,
-    knobs,
-    recovery,
-    resuming,
-    session,
-    session_files,
-    session_text,
-    situation,
-    talk,
-)
+from autoresearch import campaign, durations, knobs, recovery, talk
+from autoresearch.sessions import resuming, session, session_files, session_text, situation
 
 MOST = 8  # lines of any one list
 LONGEST = 400  # characters of a line

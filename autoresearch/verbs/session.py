@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import os
 
-from autoresearch import campaign, knobs, session, session_files, session_summary, talk
+from autoresearch import campaign, knobs, talk
+from autoresearch.sessions import session, session_files, session_summary
 
 SHOWN = 50
 

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from autoresearch import campaign, experiment, knobs, names, parents, recovery, repository, session, talk
+from autoresearch import campaign, experiment, knobs, names, parents, recovery, talk
 from autoresearch.errors import Refused
+from autoresearch.git import repository
+from autoresearch.sessions import session
 
 
 def run() -> int:

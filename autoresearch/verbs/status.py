@@ -2,22 +2,12 @@
 
 from __future__ import annotations
 
-from autoresearch import (
-    attempts,
-    campaign,
-    clock,
-    durations,
-    knobs,
-    ledger,
-    parents,
-    recovery,
-    session,
-    standing,
-    talk,
-)
+from autoresearch import attempts, campaign, clock, durations, knobs, ledger, parents, recovery, talk
 from autoresearch.attempts import State
 from autoresearch.campaign import Campaign
 from autoresearch.ledger import Row
+from autoresearch.rules import standing
+from autoresearch.sessions import session
 
 
 def run() -> int:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from autoresearch import attempts, campaign, files, knobs, plot, recovery, report, session, talk
+from autoresearch import attempts, campaign, files, knobs, plot, recovery, report, talk
 from autoresearch.campaign import Campaign
 from autoresearch.ledger import Row
+from autoresearch.sessions import session
 
 
 def run() -> int:

@@ -1,0 +1,73 @@
+"""What was edited in an experiment's own tree: changed, deleted and new files, and commits made there by hand."""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING, NamedTuple
+
+from autoresearch.errors import Refused
+from autoresearch.git import SLOW_S, Git, carried, freshness, treerecords
+
+if TYPE_CHECKING:
+    from autoresearch.git.trees import Pool, Tree
+
+
+class Edited(NamedTuple):
+    """What a tree holds."""
+
+    content: str  # hash of the root tree of everything in it
+    tip: str  # the commit it sits on: `since`, or one made in it by hand
+    private_index: str  # the private index that `content` was written from
+    since: str  # the commit that it was filled with, or that was settled last
+
+
+def look(git: Git, pool: Pool, tree: Tree) -> Edited:
+    """Return what a tree of `start` holds now; nothing in it changes, its index neither.
+
+    Files that git ignores and the links of required data stay out.
+
+    Raises:
+        Refused: its owner record names another experiment, it sits on a commit that does not come from the one it was
+            filled with, or it holds what may not be committed.
+    """
+    record = treerecords.read(pool.directory, tree.number, "owner")
+    if record is None or record.owner != tree.owner or record.kind != "start":
+        raise Refused("hypothesis", f"{tree.path} does not belong to {tree.owner!r}", f"make start NAME={tree.owner}")
+    own = git.at(tree.path)
+    private = treerecords.index(pool.directory, tree.number)
+    index = f"{private}.next"
+    freshness.copy_index(private, index)
+    env = {"GIT_INDEX_FILE": index}
+    listing = own.start("ls-files", "-z", "-m", "-o", "--exclude-standard", env=env, timeout=SLOW_S)
+    # Staged by hand: also what is ignored but was added with force.
+    staged = own.start("diff-index", "--cached", "--name-only", "-z", "--no-renames", "HEAD")
+    tip = own.commit("HEAD")
+    names = _names(listing.finish().out) + _names(staged.finish().out)
+    if tip != record.commit:
+        if own.call("merge-base", "--is-ancestor", record.commit, tip).code:
+            why = f"{tree.path} is at {tip[:12]}, which does not come from {record.commit[:12]}, its parent"
+            raise Refused("hypothesis", why, "go back to the branch of the experiment in that tree")
+        names += _names(own.run("diff-tree", "-r", "-z", "--no-renames", "--name-only", record.commit, tip))
+    linked = {link[0] for link in record.links}
+    wanted = [name for name in dict.fromkeys(names) if name not in linked]
+    _check(own, tree.path, wanted)
+    if wanted:
+        listed = b"".join(os.fsencode(name) + b"\0" for name in wanted)
+        own.run("update-index", "--add", "--remove", "-z", "--stdin", input=listed, env=env, timeout=SLOW_S)
+    return Edited(own.run("write-tree", env=env).decode("ascii").strip(), tip, index, record.commit)
+
+
+def _check(own: Git, top: str, names: list[str]) -> None:
+    for name in names:
+        full = os.path.join(top, name)
+        if name.endswith("/") or (os.path.isdir(full) and os.path.lexists(os.path.join(full, ".git"))):
+            why = f"{name!r} is a submodule or a repository of its own"
+            raise Refused("hypothesis", why, "move it out of the tree")
+        carried.refuse_env(name)
+        size = os.path.getsize(full) if os.path.isfile(full) and not os.path.islink(full) else 0
+        if size > carried.MAX_BYTES and b"lfs" not in own.run("check-attr", "-z", "filter", "--", name).split(b"\0"):
+            carried.refuse_size(name, size)
+
+
+def _names(out: bytes) -> list[str]:
+    return [os.fsdecode(name) for name in out.split(b"\0") if name]

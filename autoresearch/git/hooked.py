@@ -1,0 +1,77 @@
+"""A commit that the repository's own hooks look at: made by `git commit` in a tree of the pool."""
+
+from __future__ import annotations
+
+import os
+import time
+from typing import TYPE_CHECKING
+
+from autoresearch.errors import Refused
+from autoresearch.git import SLOW_S, Git, reason
+from autoresearch.git.spawn import Done
+
+if TYPE_CHECKING:
+    from autoresearch.git.trees import Pool
+
+OWNER = "hooks:"  # and the process id, and a number of its own
+FOLDER = "left_by_hooks"
+HOOKS_S = 1800.0  # a first run of pre-commit builds its environments
+
+
+def commit(pool: Pool, parent: str, content: str, message: str) -> tuple[str, str]:
+    """Commit the root tree `content` on top of `parent` with hooks; returns (commit, its root tree).
+
+    A hook that rewrites files gets one restage and a second try; then it is a refusal. What it leaves in the tree
+    besides goes to `<pool>/left_by_hooks`.
+
+    Raises:
+        Refused: a hook said no, or keeps rewriting.
+    """
+    owner = f"{OWNER}{os.getpid()}:{time.monotonic_ns()}"
+    tree = pool.acquire(parent, owner)
+    own = pool.git.at(tree.path)
+    try:
+        own.run("read-tree", "-m", "-u", parent, content, timeout=SLOW_S)
+        made = _commit(own, parent, message)
+        pool.adopt(tree, made)
+        root = own.run("rev-parse", f"{made}^{{tree}}").decode("ascii").strip()
+        return made, root
+    except BaseException:
+        # Back to where it was: the tree's HEAD keeps no commit that nobody wants.
+        own.call("update-ref", "--no-deref", "-m", "autoresearch: refused", "HEAD", parent)
+        raise
+    finally:
+        pool.give_back(owner, os.path.join(pool.directory, FOLDER))
+
+
+def _commit(own: Git, parent: str, message: str) -> str:
+    said = Done(1, b"", b"")
+    for _ in range(2):
+        said = own.call(
+            *("commit", "--quiet", "--allow-empty", "--cleanup=whitespace", "-F", "-"),
+            input=os.fsencode(message),
+            hooks=True,
+            timeout=HOOKS_S,
+        )
+        rewritten = own.run("ls-files", "-z", "-m", timeout=SLOW_S)
+        if not said.code and not rewritten:
+            return own.commit("HEAD")
+        if not rewritten:
+            break
+        # No run on a change that is not committed: what the hook wrote is staged, and the commit made again.
+        if not said.code:
+            own.run("update-ref", "--no-deref", "-m", "autoresearch: restage", "HEAD", parent)
+        own.run("update-index", "--add", "--remove", "-z", "--stdin", input=rewritten)
+    why = f"the repository's commit hook says: {reason(said.err or said.out)}" if said.code else "it rewrites each time"
+    raise Refused("commit hook", why, "mend what it complains about in your files, or the hook")
+
+
+def is_alive(owner: str) -> bool:
+    """Return whether the process that took a tree for its hooks still runs (a number used again counts as it)."""
+    try:
+        os.kill(int(owner.split(":")[1]), 0)
+    except ProcessLookupError:
+        return False
+    except (ValueError, PermissionError):
+        return True
+    return True

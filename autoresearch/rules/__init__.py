@@ -1,0 +1,1 @@
+"""When a campaign ends, and what a run's number is worth."""

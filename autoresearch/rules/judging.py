@@ -1,0 +1,118 @@
+"""From the ledger to a verdict: which values are compared, how noisy they are, what holds a keep back."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from autoresearch import parents
+from autoresearch.attempts import State
+from autoresearch.campaign import Campaign
+from autoresearch.ledger import Row
+from autoresearch.rules import noise, verdict
+from autoresearch.rules.verdict import Measurement, Verdict
+
+RULED = ("rule", "confirm")  # who decides by itself; anybody else is a person whose mark stands
+
+
+class Result(NamedTuple):
+    """What is known of an attempt when it is judged."""
+
+    value: float | None  # the valid metric, else None
+    end_cause: str
+    reason: str  # why there is no value
+    guards: dict[str, float]  # what guards may ask about: memory_gb, elapsed_min, side signals
+    comparable: str = ""  # why the number cannot be compared with its parent's; empty when it can
+
+
+class Judged(NamedTuple):
+    """The verdict, and the parent's value that the row carries."""
+
+    verdict: Verdict
+    parent_metric: float | None
+
+
+def judge(campaign: Campaign, rows: list[Row], state: State, result: Result) -> Judged:
+    """Return the verdict of an attempt; its own row is not in `rows` yet."""
+    own = parents.values_of(rows, state.commit) + ([result.value] if result.value is not None else [])
+    candidate = Measurement(
+        tuple(own) if result.value is not None else (), result.end_cause, state.experiment, result.reason
+    )
+    if state.smoke:
+        found = verdict.judge_baseline(candidate)
+        return Judged(found if found.status == "crash" else Verdict("keep", "smoke: proves only that it runs"), None)
+    if state.role == "confirm":
+        return Judged(_confirming(rows, state, candidate), None)
+    if state.experiment == parents.BASELINE:
+        return Judged(verdict.judge_baseline(candidate), None)
+    before = parents.owner_of([row for row in rows if row.status != "crash"], state.commit)
+    if before is not None and before.verdict_by not in RULED and result.value is not None:
+        found = Verdict(before.status, f"as marked by {before.verdict_by}")
+        return Judged(verdict.judge_baseline(candidate) if result.end_cause not in verdict.GOOD_ENDS else found, None)
+    parent = comparison(rows, state.parent_commit, state.parent)
+    known = spread(campaign, rows, state, result.value)
+    found = verdict.judge(
+        candidate,
+        parent,
+        known,
+        campaign.plan.direction,
+        lines_delta=state.lines_delta or 0,
+        guards=failed_guards(campaign, result.guards),
+        comparable=result.comparable or other_place(campaign, rows, state),
+        confirm=campaign.plan.confirm > 0 and state.role == "idea",
+    )
+    return Judged(found, sum(parent.values) / len(parent.values) if parent.valid else None)
+
+
+def other_place(campaign: Campaign, rows: list[Row], state: State) -> str:
+    """Return why a number does not compare with its parent's: measured by another launcher; empty when it does."""
+    parent = parents.owner_of(rows, state.parent_commit) or parents.latest(rows, parents.BASELINE)
+    if parent is None or parent.launcher == campaign.plan.launcher:
+        return ""
+    return f"{parent.experiment} ran on {parent.launcher}, this on {campaign.plan.launcher}"
+
+
+def _confirming(rows: list[Row], state: State, run: Measurement) -> Verdict:
+    """Return the status of a confirming run: it only measures, so its commit keeps the verdict it has."""
+    crash = verdict.judge_baseline(run)
+    if crash.status == "crash":
+        return crash
+    before = parents.owner_of([row for row in rows if row.status != "crash"], state.commit)
+    return Verdict(before.status if before else "discard", confirming(state.confirms))
+
+
+def confirming(attempt_id: str) -> str:
+    """Return the reason of a run that confirms an attempt; the confirmation is rebuilt from these rows."""
+    return f"{parents.CONFIRMS}{attempt_id}"
+
+
+def comparison(rows: list[Row], commit: str, experiment: str) -> Measurement:
+    """Return what a candidate is compared with: its parent, or the baseline where that has no valid value."""
+    base = parents.latest(rows, parents.BASELINE)
+    baseline = measurement(rows, base.commit, parents.BASELINE) if base else Measurement()
+    return verdict.comparison_parent(measurement(rows, commit, experiment or commit[:12]), baseline)
+
+
+def measurement(rows: list[Row], commit: str, name: str) -> Measurement:
+    """Return the valid values of a commit."""
+    return Measurement(tuple(parents.values_of(rows, commit)), "ok", name)
+
+
+def spread(campaign: Campaign, rows: list[Row], state: State | None = None, value: float | None = None) -> noise.Noise:
+    """Return the noise of the metric: declared, else pooled over every commit that was run more than once."""
+    once: set[str] = {state.commit} if state is not None else set()
+    again: set[str] = set()
+    for row in rows:
+        (again if row.commit in once else once).add(row.commit)
+    pairs = [(row.commit, row.value) for row in rows if row.commit in again and row.status != "crash"]
+    if state is not None:
+        pairs.append((state.commit, value))
+    return noise.known(campaign.plan.noise, noise.grouped(pairs).values())
+
+
+def failed_guards(campaign: Campaign, values: dict[str, float]) -> list[str]:
+    """Return the plan's guards that do not hold, as text."""
+    if not campaign.plan.guard:
+        return []
+    from autoresearch.rules import guards
+
+    return guards.failures(guards.parse(campaign.plan.guard), values)

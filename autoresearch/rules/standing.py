@@ -1,0 +1,90 @@
+"""Where a campaign stands: the facts for the stop rules, from the ledger and the attempts under way."""
+
+from __future__ import annotations
+
+from autoresearch import clock
+from autoresearch.attempts import State
+from autoresearch.campaign import Campaign
+from autoresearch.ledger import Row
+from autoresearch.plan import Plan
+from autoresearch.rules import stop
+
+# A recipe's own clock starts after set-up and it saves before it stops: the outer limit leaves room for both.
+ROOM_S, ROOM_SHARE = 600.0, 0.25
+
+
+def rules(campaign: Campaign) -> stop.Rules:
+    """Return the campaign's stop rules as approved."""
+    return stop.Rules.from_json(campaign.plan.rules)
+
+
+def facts(campaign: Campaign, rows: list[Row], states: list[State], now: float | None = None) -> stop.Facts:
+    """Return what the stop rules ask about.
+
+    Args:
+        campaign: an open campaign.
+        rows: its ledger.
+        states: its attempts without a row; plumbing runs count for nothing.
+        now: epoch seconds, default the wall clock.
+    """
+    now = clock.now() if now is None else now
+    recorded = {(row.experiment, row.attempt) for row in rows[-len(states) - 50 :]} if states else set()
+    running = [s for s in states if not s.smoke and (s.experiment, str(s.attempt)) not in recorded]
+    started = campaign.started()
+    first, deadline = started if started else (None, 0.0)
+    gpus = campaign.plan.gpus * campaign.plan.nodes
+    return stop.Facts(
+        now=now,
+        first_launch=first,
+        deadline=deadline or None,
+        attempts=rows,
+        running=[state.experiment for state in running],
+        gpu_hours_used=_gpu_hours(rows, running, gpus, now) if gpus else 0.0,
+        direction=campaign.plan.direction,
+        gpus=gpus,
+    )
+
+
+def _gpu_hours(rows: list[Row], running: list[State], gpus: int, now: float) -> float:
+    minutes = sum(float(row.elapsed_min) for row in rows if row.elapsed_min)
+    minutes += sum(max(0.0, now - state.started_at) / 60 for state in running if state.started_at)
+    return minutes / 60 * gpus
+
+
+def run_cap(campaign: Campaign, known: stop.Facts) -> float | None:
+    """Return the seconds one more run may take: the tighter of the rules' and the recipe's own; None for no cap."""
+    limits = [stop.cap(rules(campaign), known), outer_limit(campaign.plan)]
+    return min((limit for limit in limits if limit is not None), default=None)
+
+
+def outer_limit(plan: Plan) -> float | None:
+    """Return the seconds after which a recipe with a limit of its own is ended from outside; None without one."""
+    own = plan.recipe_timeout_s
+    return own + max(ROOM_S, ROOM_SHARE * own) if own else None
+
+
+def line(campaign: Campaign, rows: list[Row], states: list[State]) -> stop.Standing:
+    """Return the standing with its sentence: `stop condition not yet met: 3/24 attempted, 6h12m remaining`."""
+    known = facts(campaign, rows, states)
+    return stop.standing(rules(campaign), known, cap_s=None)
+
+
+def next_step(name: str, rows: list[Row], states: list[State], met: bool) -> tuple[str, str]:
+    """Return what is to be done next in an approved campaign: a keyword and the line to type.
+
+    Args:
+        name: the campaign.
+        rows: its ledger.
+        states: its attempts without a row.
+        met: whether a stop rule is met.
+    """
+    if states:
+        return "wait", f"make wait CAMPAIGN={name} NAME={states[0].experiment}"
+    if met:
+        return "summarize", f"make summarize CAMPAIGN={name}"
+    first = next((row for row in reversed(rows) if row.experiment == "baseline"), None)
+    if first is None:
+        return "baseline", f"make baseline CAMPAIGN={name}"
+    if first.status == "crash":
+        return "baseline", f"make show CAMPAIGN={name} NAME=baseline, put it right, then: make baseline CAMPAIGN={name}"
+    return "experiment", f"make experiment CAMPAIGN={name} NAME=y HYPOTHESIS='area: change' ... (make ideas lists some)"

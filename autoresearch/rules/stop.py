@@ -1,0 +1,397 @@
+"""Stop rules: what a campaign may still do, in numbers. Pure: the clock is passed in, nothing is read.
+
+`parse` turns the text of `STOP` into `Rules` (the language is in `stop_language`, loaded only then);
+`standing` says where a campaign is; `may_launch` and `cap` decide about one more run. Ideas are
+counted, never reruns, repeats or smoke runs: distinct experiment names, baseline included, running
+ones too.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from autoresearch import durations
+from autoresearch.errors import Usage
+
+DEFAULT_EXPERIMENTS = 4  # without any rule: the baseline and at most three, then summarise and ask
+
+
+class Rules(NamedTuple):
+    """A campaign's stop rules; a field that is None is not a rule."""
+
+    experiments: int | None = None  # distinct experiments, baseline included
+    total_s: float | None = None  # seconds from the first launch
+    each_s: float | None = None  # seconds one run may take: a cap, not a trigger
+    until: float | None = None  # epoch seconds
+    target: tuple[str, str, float] | None = None  # metric, op, value; metric and op may be "": the campaign's own
+    plateau: int | None = None  # ideas in a row without a new best
+    crashes_in_a_row: int | None = None
+    gpu_hours: float | None = None
+    default: bool = False  # nothing was asked for that ends the campaign: `experiments` is ours
+    until_text: str = ""  # `until` with its zone made explicit, as the plan shows it
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the rules as a plain dict without the empty fields."""
+        return {
+            key: list(value) if isinstance(value, tuple) else value
+            for key, value in self._asdict().items()
+            if value not in (None, "", False)
+        }
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, Any]) -> Rules:
+        """Return the rules that `to_json` wrote. Raises Usage when a field is unknown (a newer version wrote it)."""
+        unknown = sorted(set(data) - set(cls._fields))
+        if unknown:
+            raise Usage("stop rules", f"unknown field {unknown[0]!r}", "use the autoresearch that made this plan")
+        target = data.get("target")
+        return cls(**{**data, "target": (str(target[0]), str(target[1]), float(target[2])) if target else None})
+
+
+if TYPE_CHECKING:
+    from typing import Protocol
+
+    class Attempt(Protocol):
+        """What the rules ask of a row: an `Idea`, or the ledger's own row, of which 10,000 need no copy."""
+
+        @property
+        def experiment(self) -> str: ...
+        @property
+        def value(self) -> float | None: ...
+        @property
+        def status(self) -> str: ...
+        @property
+        def end_cause(self) -> str: ...
+        @property
+        def commit(self) -> str: ...
+
+
+class Idea(NamedTuple):
+    """One row of the ledger, as the rules see it: smoke rows are left out, repeats and reruns are not."""
+
+    experiment: str
+    value: float | None  # the metric when it is valid, else None: a crash's 0.000000 never gets here
+    status: str  # keep, discard or crash, after any `mark`
+    end_cause: str
+    commit: str = ""  # rows of one commit are repeats of one measurement; empty: each row stands alone
+
+
+class Facts(NamedTuple):
+    """What is known of a campaign at one moment. Times are epoch seconds."""
+
+    now: float
+    first_launch: float | None = None
+    deadline: float | None = None  # as kept on disk since the first launch; None: worked out from the rules
+    attempts: Sequence[Attempt] = ()  # in ledger order
+    running: list[str] = []  # experiments with a launch that has no row yet, reserved ones included
+    gpu_hours_used: float = 0.0  # what running ones have used so far included
+    direction: str = "max"
+    gpus: int = 0  # GPUs of one run, 0 when unknown: lets a GPU budget bound the next run
+
+
+class Trigger(NamedTuple):
+    """One trigger and where it stands."""
+
+    name: str
+    met: bool
+    detail: str
+
+
+class Standing(NamedTuple):
+    """Where a campaign stands; `line` is the sentence for people and agents."""
+
+    met: bool
+    triggers: list[Trigger]
+    attempted: int
+    target: int | None
+    remaining_s: float | None
+    line: str
+    note: str = ""  # what to do now when the rule is ours
+
+
+class Permission(NamedTuple):
+    """The answer to one more launch; `why` and `fix` are for the refusal (exit 3)."""
+
+    ok: bool
+    why: str
+    fix: str
+    standing: Standing
+
+
+def parse(text: str, *, now: float, tz: str | None = None) -> Rules:
+    """Read the text of `STOP`, in English or Japanese; an empty one gives the default rule.
+
+    Args:
+        text: e.g. `50 experiments or 10h total, 1h each`.
+        now: epoch seconds, to refuse a deadline that has passed and to place `until 07:00`.
+        tz: zone of a time given without one (`Asia/Tokyo`, `+09:00`); None is the machine's own.
+
+    Raises:
+        Usage: something is not understood, given twice or contradictory; the place is marked.
+    """
+    from autoresearch.rules.stop_language import read
+
+    return read(text, now=now, tz=tz)
+
+
+def deadline(rules: Rules, first_launch: float | None) -> float | None:
+    """Return the absolute end (epoch seconds) that a total time and `until` give, or None.
+
+    To be kept on disk at the first launch; after an approved extension it is worked out again from
+    the same first launch, so paused time comes back only when the new rule gives it.
+    """
+    ends = [] if rules.until is None else [rules.until]
+    if rules.total_s is not None and first_launch is not None:
+        ends.append(first_launch + rules.total_s)
+    return min(ends, default=None)
+
+
+def remaining(rules: Rules, facts: Facts) -> float | None:
+    """Return the seconds left to the deadline (never negative), or None when no time rule exists.
+
+    Before the first launch a total time is whole. A clock that was set back never gives more than
+    the total.
+    """
+    end = facts.deadline if facts.deadline is not None else deadline(rules, facts.first_launch)
+    left = [] if end is None else [end - facts.now]
+    if rules.total_s is not None:
+        left.append(rules.total_s)
+    return max(0.0, min(left)) if left else None
+
+
+def attempted(facts: Facts) -> int:
+    """Return the number of distinct experiments that were launched, running ones included."""
+    names = {idea.experiment for idea in facts.attempts}
+    names.update(facts.running)
+    return len(names)
+
+
+def standing(rules: Rules, facts: Facts, *, cap_s: float | None = None) -> Standing:
+    """Say where a campaign stands, for every trigger.
+
+    Args:
+        rules, facts: see there.
+        cap_s: the cap of the next run where it is tighter than the rules' own (a recipe's limit).
+    """
+    count = attempted(facts)
+    left = remaining(rules, facts)
+    need = cap_s if cap_s is not None else rules.each_s or 0.0
+    triggers: list[Trigger] = []
+    if rules.experiments is not None:
+        detail = f"{count}/{rules.experiments} attempted"
+        triggers.append(Trigger("target_experiment_count", count >= rules.experiments, detail))
+    if left is not None:
+        triggers.append(_time_trigger(left, need))
+    triggers.extend(_result_triggers(rules, facts, need))
+    met = [trigger for trigger in triggers if trigger.met]
+    tally = f"{count} attempted" if rules.experiments is None else f"{count}/{rules.experiments} attempted"
+    told = [trigger.detail for trigger in met or triggers]
+    if tally not in told:
+        told.insert(len(told) if met else 0, tally)
+    line = f"stop condition {'met' if met else 'not yet met'}: {', '.join(told)}"
+    note = "no stop rule was given: summarize, then ask before going on" if met and rules.default else ""
+    return Standing(bool(met), triggers, count, rules.experiments, left, line, note)
+
+
+def _time_trigger(left: float, need: float) -> Trigger:
+    if left <= 0:
+        return Trigger("campaign_deadline", True, "deadline reached")
+    shown = f"{durations.format(left, 2)} remaining"
+    if left < need:
+        return Trigger("campaign_deadline", True, f"{shown} cannot hold one more run of {durations.format(need)}")
+    return Trigger("campaign_deadline", False, shown)
+
+
+def _result_triggers(rules: Rules, facts: Facts, need: float) -> list[Trigger]:
+    """Return the triggers that look at results or usage, in the order of `describe`."""
+    found = []
+    if rules.target is not None:
+        found.append(_target_trigger(rules.target, facts))
+    if rules.plateau is not None:
+        flat = ideas_since_best(facts)
+        detail = f"{flat}/{rules.plateau} ideas without a new best"
+        found.append(Trigger("plateau", flat >= rules.plateau, detail))
+    if rules.crashes_in_a_row is not None:
+        row = crashes_in_a_row(facts)
+        detail = f"{row}/{rules.crashes_in_a_row} crashes in a row"
+        found.append(Trigger("crashes_in_a_row", row >= rules.crashes_in_a_row, detail))
+    if rules.gpu_hours is not None:
+        left_s = _gpu_time_left(rules, facts)
+        detail = f"{facts.gpu_hours_used:.4g}/{rules.gpu_hours:g} GPU-hours"
+        short = left_s is not None and 0 < left_s < need
+        if short:
+            detail += f" cannot hold one more run of {durations.format(need)} on {facts.gpus}"
+        found.append(Trigger("gpu_hours", short or facts.gpu_hours_used >= rules.gpu_hours, detail))
+    return found
+
+
+def target_of(rules: Rules, direction: str) -> tuple[str, str, float] | None:
+    """Return the target with its comparison filled in from the direction (`max` or `min`), or None."""
+    if rules.target is None:
+        return None
+    metric, op, value = rules.target
+    return metric or "best", op or (">=" if direction == "max" else "<="), value
+
+
+def reaches(value: float, op: str, bound: float) -> bool:
+    """Return whether `value op bound` holds; op is one of >= > <= <."""
+    if op == ">=":
+        return value >= bound
+    if op == ">":
+        return value > bound
+    return value <= bound if op == "<=" else value < bound
+
+
+def _target_trigger(target: tuple[str, str, float], facts: Facts) -> Trigger:
+    """Only a kept, valid value reaches a target: one within the noise or outside a guard is not clearly there."""
+    name, op, bound = target_of(Rules(target=target), facts.direction) or target
+    kept = [v for idea in facts.attempts if idea.status == "keep" and (v := idea.value) is not None]
+    if not kept:
+        return Trigger("target_metric", False, f"no result of {name} {op} {bound:.12g} yet")
+    best = max(kept) if op in (">", ">=") else min(kept)
+    met = reaches(best, op, bound)
+    return Trigger("target_metric", met, f"{name} {best:.12g} {'reaches' if met else 'of'} {op} {bound:.12g}")
+
+
+def ideas_since_best(facts: Facts) -> int:
+    """Return how many ideas were first tried after the one that holds the best result, crashes included.
+
+    A new best is a kept, valid result better than the best before it. Repeats of one commit are one
+    measurement, their mean: measuring the best again is no new best and no new idea.
+    """
+    sign = -1.0 if facts.direction == "min" else 1.0
+    runs: dict[tuple[str, str], list[float]] = {}
+    seen: set[str] = set()
+    holder: tuple[str, str] | None = None
+    since, level = 0, 0.0
+    for place, idea in enumerate(facts.attempts):
+        if idea.experiment not in seen:
+            seen.add(idea.experiment)
+            since += 1
+        if idea.value is None:
+            continue
+        key = (idea.experiment, idea.commit or f"row {place}")
+        values = runs.setdefault(key, [])
+        values.append(sign * idea.value)
+        mean = sum(values) / len(values)
+        if key == holder:
+            level = mean
+        elif idea.status == "keep" and (holder is None or mean > level):
+            holder, level, since = key, mean, 0
+    return since
+
+
+def crashes_in_a_row(facts: Facts) -> int:
+    """Return how many distinct ideas crashed at the end of the ledger with no result between them.
+
+    A run that somebody stopped says nothing about the campaign's health: it is passed over.
+    """
+    names: set[str] = set()
+    for idea in reversed(facts.attempts):
+        if idea.end_cause == "stopped":
+            continue
+        if idea.status != "crash":
+            break
+        names.add(idea.experiment)
+    return len(names)
+
+
+def _gpu_time_left(rules: Rules, facts: Facts) -> float | None:
+    """Return the seconds that one run may use of the GPU budget, or None when that cannot be said."""
+    if rules.gpu_hours is None or facts.gpus <= 0:
+        return None
+    return max(0.0, (rules.gpu_hours - facts.gpu_hours_used) * 3600.0 / facts.gpus)
+
+
+def may_launch(rules: Rules, facts: Facts, *, cap_s: float | None, is_new_idea: bool) -> Permission:
+    """Decide about one more launch.
+
+    Args:
+        rules, facts: at this moment; for a second check after a wait the attempt itself is in `running`.
+        cap_s: seconds the run may take, None when nothing but the deadline bounds it.
+        is_new_idea: False for a rerun, a repeat, a smoke run and the second check of an attempt that
+            already holds its place: the count does not end those, every other trigger does.
+    """
+    where = standing(rules, facts, cap_s=cap_s)
+    against = [t for t in where.triggers if t.met and (is_new_idea or t.name != "target_experiment_count")]
+    if not against:
+        return Permission(True, "", "", where)
+    fix = where.note or "make summarize; make extend STOP='...' changes the rule after a new approval"
+    return Permission(False, where.line, fix, where)
+
+
+def cap(rules: Rules, facts: Facts) -> float | None:
+    """Return the seconds the next run may take: its own limit, else the time (and GPU budget) left, else None."""
+    if rules.each_s is not None:
+        return rules.each_s
+    return min(
+        (left for left in (remaining(rules, facts), _gpu_time_left(rules, facts)) if left is not None), default=None
+    )
+
+
+def resolve(rules: Rules, *, metric: str, direction: str) -> Rules:
+    """Bind a target to the campaign's metric, for the plan.
+
+    Args:
+        metric: as in the plan; `SOURCE:NAME` answers to `NAME` too.
+        direction: `max` or `min`.
+
+    Raises:
+        Usage: the target names another metric, or points against the direction.
+    """
+    if rules.target is None:
+        return rules
+    name, op, value = rules.target
+    names = {metric, metric.partition(":")[2] or metric}
+    if name and name not in names:
+        raise Usage("STOP", f"the campaign measures {metric!r}, not {name!r}", f"write `target {value:g}`")
+    good = (">=", ">") if direction == "max" else ("<=", "<")
+    if op and op not in good:
+        why = f"`{op} {value:g}` is against the direction {direction}: the worst result would end the campaign"
+        raise Usage("STOP", why, f"write `target {value:g}` or correct DIRECTION")
+    return rules._replace(target=(name or metric, op or good[0], value))
+
+
+def describe(rules: Rules, *, deadline_at: float | None = None) -> list[tuple[str, str]]:
+    """Return the rules as explicit values, in a fixed order, for the plan and `status`.
+
+    Args:
+        deadline_at: the deadline kept on disk (epoch seconds), once there is one.
+    """
+    rows: list[tuple[str, str]] = []
+    if rules.experiments is not None:
+        why = " (no stop rule given: the baseline and at most three, then ask)" if rules.default else ""
+        rows.append(("target_experiment_count", f"{rules.experiments}{why}"))
+    ends = [rules.until_text or _utc(rules.until)] if rules.until is not None else []
+    if rules.total_s is not None:
+        ends.insert(0, f"{durations.format(rules.total_s)} after the first launch")
+    if deadline_at is not None:
+        rows.append(("campaign_deadline", f"{_utc(deadline_at)} ({' or '.join(ends)})"))
+    elif ends:
+        rows.append(("campaign_deadline", " or ".join(ends) + (", the earlier" if len(ends) > 1 else "")))
+    rows.append(("per_experiment_timeout", _each(rules)))
+    if rules.target is not None:
+        metric, op, value = rules.target
+        rows.append(("target_metric", f"{metric or 'the metric'} {op or 'at or beyond'} {value:.12g}"))
+    if rules.plateau is not None:
+        rows.append(("plateau", f"{rules.plateau} ideas in a row without a new best"))
+    if rules.crashes_in_a_row is not None:
+        rows.append(("crashes_in_a_row", f"{rules.crashes_in_a_row}"))
+    if rules.gpu_hours is not None:
+        rows.append(("gpu_hours", f"{rules.gpu_hours:g}"))
+    return rows
+
+
+def _each(rules: Rules) -> str:
+    if rules.each_s is not None:
+        return durations.format(rules.each_s)
+    if rules.total_s is not None or rules.until is not None:
+        return "none of its own: a run gets the time left to the deadline"
+    return "none: a run may take for ever, unless its recipe has a limit"
+
+
+def _utc(epoch: float | None) -> str:
+    import time
+
+    return time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(epoch)) if epoch is not None else ""

@@ -1,0 +1,1 @@
+"""Local runs: supervision, processes, memory, disk, devices."""

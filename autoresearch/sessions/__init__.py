@@ -1,0 +1,1 @@
+"""Session memory: notes that survive disconnects and lost context."""

@@ -1,0 +1,1 @@
+"""Ideas that fit a campaign, as lines to edit."""
