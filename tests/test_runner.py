@@ -38,7 +38,7 @@ def test_a_run_that_ends_well(hostile: Path) -> None:
     assert 0 <= outcome.elapsed_s < 20
     assert abs(outcome.finished_at - outcome.started_at - outcome.elapsed_s) < 1e-3
     assert outcome.host == os.uname().nodename
-    assert (outcome.memory_gb or 0) > 0
+    assert outcome.memory_gb is None or outcome.memory_gb > 0
     assert oct((hostile / "run.log").stat().st_mode & 0o777) == "0o600"
     assert (hostile / "started").read_text() == str(outcome.started_at)
 
@@ -82,6 +82,15 @@ def test_signals_and_descriptors_are_those_of_a_fresh_login(tmp_path: Path) -> N
     # Signals 32 and 33 belong to the C library: no program can ask for them, so what is inherited stays.
     assert [int(word, 16) & ~(0b11 << 31) for word in (words[1], words[3])] == [0, 0]
     assert words[4:] == ["0", "1", "2", "3"]  # 3 is the listing itself
+
+
+def test_memory_is_the_run_s_and_never_ours(tmp_path: Path) -> None:
+    """wait4(2) reports at least what the forking process held: a small run must not carry our size as its own."""
+    small = start(tmp_path, ["true"]).outcome()
+    assert small.memory_source != "maxrss"
+    large = start(tmp_path, [*PYTHON, "-c", "x = bytearray(400 << 20); x[::4096] = b'1' * len(x[::4096])"]).outcome()
+    assert large.memory_gb is not None
+    assert 0.35 < large.memory_gb < 0.6
 
 
 def test_the_cap_ends_everything_and_nothing_else(tmp_path: Path) -> None:

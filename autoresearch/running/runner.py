@@ -8,6 +8,7 @@ here. All times are monotonic.
 from __future__ import annotations
 
 import os
+import resource
 import select
 import signal
 import time
@@ -85,8 +86,8 @@ def recover(logs: str, *, grace_s: float | None = None, anywhere: bool = False) 
     seen = keeper.ended.get(record.pid)
     code = None if seen is None else endcause.exit_code(seen[0])
     verdict = endcause.classify(endcause.Evidence(code), endcause.tail(record.log_path))
-    peak = seen[1] / GIB_IN_KIB if seen else None
-    source = "maxrss" if seen else ""
+    peak = seen[1] / GIB_IN_KIB if seen and seen[1] / GIB_IN_KIB > own_peak_gb() else None
+    source = "maxrss" if peak is not None else ""
     reason = verdict.reason or ("its supervisor was killed" if code is None else "")
     return Outcome(verdict.cause, code, record.started_at, finished, elapsed, peak, source, record.host, reason)
 
@@ -303,9 +304,16 @@ class _Run:
     def _memory(self) -> tuple[float | None, str]:
         """The sampled peak, or the largest single process (wait4(2)) where that is more, or all there is."""
         largest = max((peak for _, peak in self.ended.values()), default=0) / GIB_IN_KIB
-        if self.peak_source.startswith("nvml") or self.peak_gb >= largest > 0:
+        if largest <= own_peak_gb():
+            largest = 0.0  # what wait4 says begins with the size of this process at the fork
+        if self.peak_source.startswith("nvml") or (self.peak_gb and self.peak_gb >= largest):
             return self.peak_gb, self.peak_source
         return (largest, "maxrss") if largest else (None, "")
+
+
+def own_peak_gb() -> float:
+    """Return the most memory that this process ever held, in GiB: a forked child's peak is never reported below it."""
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / GIB_IN_KIB
 
 
 def _wake(_signum: int, _frame: object) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from autoresearch import campaign, conclude, knobs, ledger, metrics, names, parents, talk
 from autoresearch.campaign import Campaign
 from autoresearch.errors import Refused
@@ -17,15 +19,23 @@ def run() -> int:
         conclude.spec(opened), metrics.Where(row.log_path, where.logs, row.checkpoint_path, row.artifacts_path, "")
     )
     if knobs.flag("JSON"):
-        import json
-
-        curve = [{"step": point.step, "value": point.value} for point in points]
-        talk.out(json.dumps({"experiment": row.id, "metric": opened.plan.metric, "points": curve}))
+        _as_json(row.id, opened.plan.metric, points)
         return 0
     talk.out("step\tvalue")
     for point in points:
         talk.out(f"{'' if point.step is None else point.step}\t{point.value!r}")
     return 0
+
+
+def _as_json(name: str, metric: str, points: Iterable[metrics.Point]) -> None:
+    """Write the curve as one JSON object, point by point: a long one does not fit the memory twice."""
+    import json
+    import sys
+
+    sys.stdout.write(f'{{"experiment": {json.dumps(name)}, "metric": {json.dumps(metric)}, "points": [')
+    for place, point in enumerate(points):
+        sys.stdout.write(f"{', ' if place else ''}{json.dumps({'step': point.step, 'value': point.value})}")
+    sys.stdout.write("]}\n")
 
 
 def _row(opened: Campaign) -> Row:

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from autoresearch import attempts, campaign, clock, durations, knobs, ledger, parents, recovery, talk
+from autoresearch import attempts, campaign, clock, durations, knobs, ledger, parents, recovery, report, talk
 from autoresearch.attempts import State
 from autoresearch.campaign import Campaign
 from autoresearch.ledger import Row
 from autoresearch.rules import standing
 from autoresearch.sessions import session
+
+LOOK_S = 0.01  # what a look at scratch may cost; summarize takes longer and says more
+SHOWN = 3
 
 
 def run() -> int:
@@ -53,6 +56,7 @@ def data(opened: Campaign, book: ledger.Ledger, states: list[State], orphans: li
         "running": [running(opened, state) for state in states],
         "orphans": [state.id for state in orphans],
         "torn_lines": book.torn,
+        "on_scratch": [list(pair) for pair in report.held_on_disk(opened, rows, within_s=LOOK_S).sizes[:SHOWN]],
         "next": standing.next_step(opened.name, rows, states, where.met)[1],
     }
 
@@ -113,6 +117,9 @@ def lines(facts: dict[str, object]) -> list[str]:
         out.append(f"running    {_running(item)}")
     if facts["orphans"]:
         out.append(f"orphans    {' '.join(facts['orphans'])}: recovery started")  # type: ignore[arg-type]
+    if facts["on_scratch"]:
+        held = ", ".join(f"{name} {size}" for name, size in facts["on_scratch"])  # type: ignore[attr-defined]
+        out.append(f"on scratch {held}")
     if facts["torn_lines"]:
         out.append(f"warning    the ledger has torn lines, skipped: {facts['torn_lines']}")
     out.append(str(facts["line"]))
