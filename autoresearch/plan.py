@@ -53,6 +53,7 @@ class Plan(NamedTuple):
     nodes: int = 1
     ledger: str = ""  # "scratch" when the ledger lives there
     settings: dict[str, str] = {}  # knobs of limits and launchers, by name
+    code_paths: list[str] = []  # the code worth reading for this recipe
     notes: list[str] = []  # what `plan` found worth saying
     created_at: str = ""
 

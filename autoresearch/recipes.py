@@ -58,6 +58,7 @@ def into(made: Plan, *, guess_command: bool) -> Plan:
     if found.num_nodes:
         changes["nodes"] = found.num_nodes
     changes["model"] = found.model
+    changes["code_paths"] = list(found.code_paths)
     changes["gpus"] = found.gpus_per_node or 0
     changes["recipe_timeout_s"] = found.own_timeout_s or 0.0
     changes["must_save_by"] = found.must_save_by_key if changes.get("recipe_overrides", made.recipe_overrides) else ""
