@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 
+from autoresearch import files
 from autoresearch.errors import TryAgain
 from autoresearch.running import keeper, processes
 from tests.runs import PYTHON, kill, until
@@ -49,7 +50,7 @@ def test_the_work_is_done_and_the_end_is_seen(hostile: Path) -> None:
     assert int(session) != os.getsid(0)
     assert cwd == "/"
     assert not (hostile / "rescued").exists()
-    assert not keeper.held(str(hostile / "lock"))
+    assert not files.is_locked(str(hostile / "lock"))
 
 
 def test_the_caller_is_not_held_up(tmp_path: Path) -> None:
@@ -57,7 +58,7 @@ def test_the_caller_is_not_held_up(tmp_path: Path) -> None:
     fd = detach(tmp_path, lambda: time.sleep(1))
     assert not keeper.wait(fd, 0)
     assert time.monotonic() - started < 0.5
-    assert keeper.held(str(tmp_path / "lock"))
+    assert files.is_locked(str(tmp_path / "lock"))
     with pytest.raises(TryAgain):
         detach(tmp_path, lambda: None)
     assert keeper.wait(fd, 20)
@@ -92,7 +93,7 @@ def test_looking_does_not_disturb_taking(tmp_path: Path) -> None:
 
 
 def test_there_is_no_lock_where_there_is_no_file(tmp_path: Path) -> None:
-    assert not keeper.held(str(tmp_path / "lock"))
+    assert not files.is_locked(str(tmp_path / "lock"))
 
 
 def test_standard_streams_and_descriptors(tmp_path: Path) -> None:
@@ -147,7 +148,7 @@ def test_what_a_killed_supervisor_leaves_is_ended_before_the_rescue(tmp_path: Pa
     kill(supervisor)
     assert keeper.wait(fd, 20)
     assert (tmp_path / "rescued").read_text() == "alive False"
-    assert not keeper.held(str(tmp_path / "lock"))
+    assert not files.is_locked(str(tmp_path / "lock"))
 
 
 def test_the_supervisor_goes_on_without_its_keeper(tmp_path: Path) -> None:
@@ -159,7 +160,7 @@ def test_the_supervisor_goes_on_without_its_keeper(tmp_path: Path) -> None:
     fd = detach(tmp_path, work)
     kill(identity(tmp_path / "keeper"))
     time.sleep(0.05)
-    assert keeper.held(str(tmp_path / "lock"))
+    assert files.is_locked(str(tmp_path / "lock"))
     (tmp_path / "go").touch()
     assert keeper.wait(fd, 20)
     assert (tmp_path / "done").exists()
@@ -227,10 +228,10 @@ def test_it_outlives_the_session_of_its_caller(tmp_path: Path) -> None:
     os.killpg(caller.pid, signal.SIGKILL)
     caller.wait()
     caller.stdout.close()
-    assert keeper.held(str(tmp_path / "lock"))
+    assert files.is_locked(str(tmp_path / "lock"))
     (tmp_path / "go").touch()
     until((tmp_path / "done").exists)
-    until(lambda: not keeper.held(str(tmp_path / "lock")))
+    until(lambda: not files.is_locked(str(tmp_path / "lock")))
 
 
 def test_it_costs_little(tmp_path: Path) -> None:

@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 
+from autoresearch import files
 from autoresearch.errors import Usage
 from autoresearch.running import keeper, processes, runfile, runner, watchdog
 from tests.runs import MEMBERS, PYTHON, kill, living, members, root_only, start, tmpfs, tree_command, until
@@ -218,7 +219,7 @@ def test_everything_killed(tmp_path: Path) -> None:
     supervisor, keeper_process = run.supervisor(), run.keeper()
     kill(keeper_process)
     kill(supervisor)
-    until(lambda: not keeper.held(str(tmp_path / "lock")))
+    until(lambda: not files.is_locked(str(tmp_path / "lock")))
     assert set(living(tree)) == set(tree)
     outcome = runner.recover(str(tmp_path))
     assert outcome.end_cause == "lost"

@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 
+from autoresearch import files
 from autoresearch.running import keeper, processes, runfile, runner
 from tests.runs import MEMBERS, PYTHON, Attempt, kill, living, start, tree_command, until
 
@@ -52,7 +53,7 @@ def test_killed_at_a_random_moment(tmp_path: Path, seed: int) -> None:
     if stubborn:
         (run.where / "stop").touch()
     assert keeper.wait(run.fd, 30)
-    assert not keeper.held(str(run.where / "lock"))
+    assert not files.is_locked(str(run.where / "lock"))
     written = [name for name in ("result", "rescued") if (run.where / name).exists()]
     assert len(written) <= 1
     outcome = runner.recover(str(run.where))

@@ -105,6 +105,19 @@ def fill(argv: Sequence[str], values: Mapping[str, str], overrides: Iterable[str
     return filled
 
 
+def look_up(values: Any, key: str) -> tuple[bool, Any]:
+    """Return whether dotted `key` is there (list items by number), and its value."""
+    at = values
+    for part in key.split("."):
+        if isinstance(at, Mapping) and part in at:
+            at = at[part]
+        elif isinstance(at, list) and part.isdigit() and int(part) < len(at):
+            at = at[int(part)]
+        else:
+            return False, None
+    return True, at
+
+
 def kinds(values: Mapping[str, Any]) -> dict[str, str]:
     """Return the scalar keys of resolved values, dotted, each with its kind: s text, n number, b truth value, z null.
 

@@ -14,7 +14,7 @@ from difflib import get_close_matches
 from typing import Any
 
 from autoresearch.errors import Usage
-from autoresearch.nemo_rl.grammar import Word, kind, kinds, quote, split
+from autoresearch.nemo_rl.grammar import Word, kind, kinds, look_up, quote, split
 
 _NAME_LIKE = re.compile(r"(?:.*_)?(?:name|project|entity|group|dir|path|file|tokenizer)")
 _SAVE_BY = re.compile(r"\d+:\d+:\d+:\d+")
@@ -67,7 +67,7 @@ def _apply_one(config: Any, word: Word, notes: list[str]) -> Any:
 
     parsed = _parse(word)
     values, _ = plain(config)
-    there, old = _look_up(values, word.key)
+    there, old = look_up(values, word.key)
     _check_presence(word, there, values)
     if word.prefix != "~":
         _check_value(word, there, old, parsed.value(), notes)
@@ -101,18 +101,6 @@ def _quoting(word: Word) -> str:
     if len(value) > 1 and value[0] == value[-1] and value[0] in "'\"":
         value = value[1:-1]
     return f"write {word.prefix}{word.key}={quote(value)}"
-
-
-def _look_up(values: Any, key: str) -> tuple[bool, Any]:
-    at = values
-    for part in key.split("."):
-        if isinstance(at, Mapping) and part in at:
-            at = at[part]
-        elif isinstance(at, list) and part.isdigit() and int(part) < len(at):
-            at = at[int(part)]
-        else:
-            return False, None
-    return True, at
 
 
 def _check_presence(word: Word, there: bool, values: Mapping[str, Any]) -> None:

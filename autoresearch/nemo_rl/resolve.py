@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 from autoresearch.errors import Usage
 from autoresearch.nemo_rl import checkout
 from autoresearch.nemo_rl.compose import Composed, Environment, compose, register_resolvers
+from autoresearch.nemo_rl.grammar import look_up
 from autoresearch.nemo_rl.parsing import MISSING, Mark, find
 
 RECIPE_DIRS = ("examples/configs", "examples/nemo_gym", "examples", "configs", "recipes", "research")
@@ -39,15 +40,8 @@ class Resolved(NamedTuple):
 
     def get(self, key: str, default: Any = None) -> Any:
         """Return the value of dotted `key` (list items by number), or `default` when it is not there."""
-        at: Any = self.values
-        for part in key.split("."):
-            if isinstance(at, Mapping) and part in at:
-                at = at[part]
-            elif isinstance(at, list) and part.isdigit() and int(part) < len(at):
-                at = at[int(part)]
-            else:
-                return default
-        return at
+        there, value = look_up(self.values, key)
+        return value if there else default
 
     def has(self, key: str) -> bool:
         """Tell whether dotted `key` exists, a null value included."""

@@ -18,11 +18,12 @@ import time
 from collections.abc import Callable, Collection
 from typing import NoReturn
 
+from autoresearch import files
 from autoresearch.errors import TryAgain
 from autoresearch.running import processes
 
 GRACE_S = 10.0
-LOCK_PATIENCE_S = 0.1  # `held` takes the lock for a moment when it looks
+LOCK_PATIENCE_S = 0.1  # `files.is_locked` takes the lock for a moment when it looks
 TERMINAL_SIGNALS = (signal.SIGINT, signal.SIGHUP, signal.SIGQUIT, signal.SIGTSTP)
 SPARED = "AUTORESEARCH_SPARED"  # the environment of what is to outlive a killed supervisor: a client of a cluster's job
 BROKEN = 70  # exit status of a supervisor whose work raised an error
@@ -94,24 +95,9 @@ def wait(fd: int, timeout_s: float | None = None) -> bool:
         except ChildProcessError:
             pass
         limit = time.monotonic() + LOCK_PATIENCE_S
-        while held(lock_path) and time.monotonic() < limit:  # a killed process closes its files one by one
+        while files.is_locked(lock_path) and time.monotonic() < limit:  # a killed process closes its files one by one
             processes.sleep(0.0005)
     return True
-
-
-def held(lock_path: str) -> bool:
-    """Tell whether a keeper or supervisor of this lock file lives."""
-    try:
-        fd = os.open(lock_path, os.O_RDONLY | os.O_CLOEXEC)
-    except FileNotFoundError:
-        return False
-    try:
-        fcntl.flock(fd, fcntl.LOCK_SH | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return True
-    finally:
-        os.close(fd)
-    return False
 
 
 def take(lock_path: str, patience_s: float = LOCK_PATIENCE_S) -> int:

@@ -173,7 +173,9 @@ def files_text(notes: Notes, now: Situation, secrets: list[str]) -> str:
     opened, where = now.opened, now.opened.where
     made = opened.plan
     old = session_files.parse(session_files.read(notes.files))
-    inspected = {f"- {session_text.clean(path, secrets)}" for path in (made.recipe, *made.code_paths, *made.require) if path}
+    inspected = {
+        f"- {session_text.clean(path, secrets)}" for path in (made.recipe, *made.code_paths, *made.require) if path
+    }
     kept = [line for line in old.sections.get("Inspected", []) if line != session_files.NOTHING]
     sections = {
         "Inspected": [*kept, *sorted(inspected - set(kept))],
