@@ -7,26 +7,39 @@ venv() {
   "${root}/.venv/bin/$1" "${@:2}"
 }
 
-# run_steps TITLE FUNCTION [-- TITLE FUNCTION ...]: runs every step, also after a failure, and names what failed.
+# run_steps TITLE FUNCTION [-- TITLE FUNCTION ...]: runs every step, also after a failure; at the end it names what
+# was skipped, so that a green run says what it did not look at, and what failed.
 run_steps() {
-  local title failed=()
+  local title failed=() output
+  output=$(mktemp)
   while (($# > 0)); do
     title=$1
     printf '\n== %s\n' "${title}"
     # A subshell of its own with errexit: inside `if` a function would run on after a failing command.
     (
       cd -- "${root}" || exit
-      "$2"
+      "$2" 2>&1 | tee -a -- "${output}"
     ) &
     wait "$!" || failed+=("${title}")
     shift 2
     [[ ${1-} != -- ]] || shift
   done
+  say_skipped "${output}"
+  rm -f -- "${output}"
   if ((${#failed[@]} > 0)); then
     printf '\nFAILED: %s\n' "${failed[*]}"
     exit 1
   fi
   printf '\nall passed\n'
+}
+
+# Lists the skipped tests of pytest and bats with their reasons.
+say_skipped() {
+  local -a skipped
+  mapfile -t skipped < <(grep -aE '^SKIPPED |^ok [0-9]+ .* # skip' -- "$1" | sort -u)
+  if ((${#skipped[@]} == 0)); then return 0; fi
+  printf '\nnot looked at on this machine:\n'
+  printf '  %s\n' "${skipped[@]}"
 }
 
 shell_files() {
