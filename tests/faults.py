@@ -149,7 +149,7 @@ class Lab:
                     found.append(f"{entry.name}: {line.decode(errors='replace')}")
         return found
 
-    def settled(self, seconds: float = 20.0) -> None:
+    def settled(self, seconds: float = 90.0) -> None:
         """Wait until nothing of this lab runs and no attempt is without its row."""
         until(lambda: not self.states() and not self.processes(), seconds, lambda: [self.states(), self.processes()])
 

@@ -21,6 +21,18 @@ class Edited(NamedTuple):
     since: str  # the commit that it was filled with, or that was settled last
 
 
+def _forget_killed(private: str) -> None:
+    """Remove the indexes, and their locks, of calls whose process is gone."""
+    folder, name = os.path.split(private)
+    for entry in os.listdir(folder):
+        pid = entry.removeprefix(f"{name}.next-").removesuffix(".lock")
+        if entry.startswith(f"{name}.next-") and pid.isdigit() and not os.path.exists(f"/proc/{pid}"):
+            try:
+                os.unlink(os.path.join(folder, entry))
+            except FileNotFoundError:
+                pass  # another call does the same
+
+
 def look(git: Git, pool: Pool, tree: Tree) -> Edited:
     """Return what a tree of `start` holds now; nothing in it changes, its index neither.
 
@@ -35,7 +47,9 @@ def look(git: Git, pool: Pool, tree: Tree) -> Edited:
         raise Refused("hypothesis", f"{tree.path} does not belong to {tree.owner!r}", f"make start NAME={tree.owner}")
     own = git.at(tree.path)
     private = treerecords.index(pool.directory, tree.number)
-    index = f"{private}.next"
+    # A name of this call's own: a git that was killed in an earlier one leaves its lock beside the index it wrote.
+    _forget_killed(private)
+    index = f"{private}.next-{os.getpid()}"
     freshness.copy_index(private, index)
     env = {"GIT_INDEX_FILE": index}
     listing = own.start("ls-files", "-z", "-m", "-o", "--exclude-standard", env=env, timeout=SLOW_S)
