@@ -54,6 +54,7 @@ class Outcome(NamedTuple):
     memory_source: str = ""  # how it was measured: `nvml`, `pss`, ...
     host: str = ""
     reason: str = ""  # one short line for the row when there is more to say
+    device: str = ""  # the type of the GPUs the run had: their models; `none` where there is none, empty when unknown
 
 
 class Finding(NamedTuple):
