@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
 from autoresearch import clock, files, knobs, ledger, names, paths, plan
 from autoresearch.errors import Refused, Usage
 from autoresearch.git import Git
+from autoresearch.rows import Row, column
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -87,7 +88,7 @@ class Campaign:
         """Where results.tsv really lies (LEDGER=scratch leaves a pointer in the repository)."""
         return self.where.scratch_ledger if self.plan.ledger == "scratch" else self.where.ledger
 
-    def rows(self, *, smoke: bool = False) -> list[ledger.Row]:
+    def rows(self, *, smoke: bool = False) -> Sequence[Row]:
         """Return the ledger's rows, oldest first; no lock is taken."""
         return ledger.read(self.where.smoke_ledger if smoke else self.ledger_path).rows
 
@@ -127,7 +128,7 @@ class Campaign:
         return first + shift, stop.deadline(stop.Rules.from_json(self.plan.rules), first + shift) or 0.0
 
     def _started_by_rows(self) -> tuple[float, float] | None:
-        first = [at for row in self.rows() if (at := clock.epoch(row.started_at)) is not None]
+        first = [at for text in column(self.rows(), "started_at") if (at := clock.epoch(text)) is not None]
         if not first:
             return None
         from autoresearch.rules import stop

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import os
+from collections.abc import Sequence
 from typing import Any
 
 from autoresearch import attempts, clock, ledger, metrics, parents, talk
@@ -14,8 +15,8 @@ from autoresearch.attempts import State
 from autoresearch.campaign import Campaign, secret_values
 from autoresearch.errors import AutoresearchError
 from autoresearch.launchers import Outcome
-from autoresearch.ledger import Row
 from autoresearch.metrics import Reading, Spec, Where
+from autoresearch.rows import Row, places
 from autoresearch.rules import judging, standing
 from autoresearch.sessions import session
 
@@ -64,7 +65,7 @@ def finish(campaign: Campaign, state: State, outcome: Outcome) -> Row:
     if hindered:
         raise hindered
     clean_up(campaign, state, written)
-    where = standing.line(campaign, rows if again or state.smoke else [*rows, written], [])
+    where = standing.line(campaign, campaign.rows(), [])
     if where.met:
         session.checkpoint(campaign.where, session.STOP_MET, where.line)
     return written
@@ -85,7 +86,7 @@ def guarded_signals(campaign: Campaign, where: Where) -> dict[str, float]:
     return found
 
 
-def decide(campaign: Campaign, rows: list[Row], state: State, outcome: Outcome) -> tuple[Row, str]:
+def decide(campaign: Campaign, rows: Sequence[Row], state: State, outcome: Outcome) -> tuple[Row, str]:
     """Return the row of an attempt and the ledger it belongs to: plumbing runs are recorded apart.
 
     A run that is plainly too small to judge cannot be a discard: it is filed as plumbing, with the reason.
@@ -96,12 +97,13 @@ def decide(campaign: Campaign, rows: list[Row], state: State, outcome: Outcome) 
     why = too_small(rows, row) if row.status == "discard" and state.role == "idea" and outcome.end_cause == "ok" else ""
     if not why:
         return row, campaign.ledger_path
-    used = [int(known.attempt) for known in campaign.rows(smoke=True) if known.experiment == row.experiment]
+    smoked = campaign.rows(smoke=True)
+    used = [int(smoked[at].attempt) for at in places(smoked, "experiment", row.experiment)]
     row = row._replace(attempt=str(max(used, default=0) + 1), status="keep", reason=f"smoke: {why}")
     return row, campaign.where.smoke_ledger
 
 
-def too_small(rows: list[Row], row: Row) -> str:
+def too_small(rows: Sequence[Row], row: Row) -> str:
     """Return why a run is too small to judge its idea, by its steps against the baseline's; empty when it is not."""
     from autoresearch.rules import plumbing
 
@@ -133,7 +135,7 @@ def measure(campaign: Campaign, state: State, outcome: Outcome) -> dict[str, obj
     }
 
 
-def make_row(campaign: Campaign, rows: list[Row], state: State, outcome: Outcome) -> Row:
+def make_row(campaign: Campaign, rows: Sequence[Row], state: State, outcome: Outcome) -> Row:
     """Return the row of an attempt, judged; the index is given when it is appended."""
     at = campaign.where.attempt(state.experiment, state.attempt, state.smoke)
     measured: dict[str, Any] = state.measured

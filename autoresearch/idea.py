@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shlex
+from collections.abc import Sequence
 from typing import NamedTuple
 
 from autoresearch import contents, experiment, knobs, names, parents, reservation, talk
@@ -11,9 +12,9 @@ from autoresearch.errors import Refused
 from autoresearch.git import hypothesis
 from autoresearch.git.hypothesis import Hypothesis
 from autoresearch.git.trees import Tree
-from autoresearch.ledger import Row
 from autoresearch.parents import Parent
 from autoresearch.reservation import Draft
+from autoresearch.rows import Row
 
 
 class Start(NamedTuple):
@@ -64,7 +65,7 @@ def draft(opened: Campaign, *, adopt: bool = False) -> tuple[Draft, reservation.
     )
 
 
-def find(opened: Campaign, rows: list[Row], name: str) -> Start:
+def find(opened: Campaign, rows: Sequence[Row], name: str) -> Start:
     """Return where an idea stands, refusing a PARENT that contradicts it."""
     last = parents.latest(rows, name)
     smoked = parents.latest(opened.rows(smoke=True), name)
@@ -88,7 +89,7 @@ def find(opened: Campaign, rows: list[Row], name: str) -> Start:
     return Start(name, parent, tip, last, smoked, tree)
 
 
-def adopted(opened: Campaign, rows: list[Row], name: str) -> Start:
+def adopted(opened: Campaign, rows: Sequence[Row], name: str) -> Start:
     """Return an idea whose branch is there although it never ran, its parent as the commit says."""
     tip = experiment.own_tip(opened, name)
     # Not `tip^`: an idea that was withdrawn twice has two commits of its own.

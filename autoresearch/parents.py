@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from typing import NamedTuple
 
-from autoresearch import ledger, names
+from autoresearch import names
 from autoresearch.campaign import Campaign
 from autoresearch.errors import Refused
-from autoresearch.ledger import Row
+from autoresearch.rows import Row, column, places, unescape, valid
 
 BASELINE = "baseline"
 CONFIRMS = "confirming run for "  # how a row names the attempt that it is to confirm
@@ -21,7 +22,7 @@ class Parent(NamedTuple):
     experiment: str
 
 
-def choose(campaign: Campaign, rows: list[Row], wanted: str) -> Parent:
+def choose(campaign: Campaign, rows: Sequence[Row], wanted: str) -> Parent:
     """Return the parent of a new idea.
 
     Args:
@@ -47,43 +48,63 @@ def choose(campaign: Campaign, rows: list[Row], wanted: str) -> Parent:
     return Parent(commit, owner.experiment if owner else "")
 
 
-def latest(rows: list[Row], experiment: str) -> Row | None:
+def latest(rows: Sequence[Row], experiment: str) -> Row | None:
     """Return the newest row of an experiment, None when it has none."""
-    return next((row for row in reversed(rows) if row.experiment == experiment), None)
+    at = places(rows, "experiment", experiment)
+    return rows[at[-1]] if at else None
 
 
-def owner_of(rows: list[Row], commit: str) -> Row | None:
+def owner_of(rows: Sequence[Row], commit: str) -> Row | None:
     """Return the newest row that was measured at this commit."""
-    return next((row for row in reversed(rows) if row.commit == commit), None)
+    at = places(rows, "commit", commit)
+    return rows[at[-1]] if at else None
 
 
-def best_kept(rows: list[Row], direction: str) -> Row | None:
+def judged(rows: Sequence[Row], commit: str) -> Row | None:
+    """Return the newest row of a commit that is not a crash: the one that holds its verdict."""
+    at = _measured(rows, commit)
+    return rows[at[-1]] if at else None
+
+
+def best_kept(rows: Sequence[Row], direction: str) -> Row | None:
     """Return the newest row of the kept commit with the best mean of its runs; a commit's newest verdict counts."""
-    by_commit: dict[str, list[Row]] = {}
-    for row in rows:
-        if row.status != "crash" and row.value is not None:
-            by_commit.setdefault(row.commit, []).append(row)
-    kept = [measured for measured in by_commit.values() if measured[-1].status == "keep"]
-    if not kept:
-        return None
+    commits, statuses = column(rows, "commit"), column(rows, "status")
+    texts, sources = column(rows, "metric_value"), column(rows, "metric_source")
+    kept = {commit for commit, status in zip(commits, statuses, strict=True) if status == "keep"}
+    measured: dict[str, list[int]] = {}
+    for at, commit in enumerate(commits):
+        if commit in kept and statuses[at] != "crash" and valid(texts[at], sources[at]) is not None:
+            measured.setdefault(commit, []).append(at)
+
+    def mean(of: list[int]) -> float:
+        return sum(float(texts[at]) for at in of) / len(of)
+
     sign = 1.0 if direction == "max" else -1.0
-    return max(kept, key=lambda measured: sign * _mean(counted(measured)))[-1]
+    standing = [at for at in measured.values() if statuses[at[-1]] == "keep"]
+    best = max(standing, key=lambda at: sign * mean(counted(rows, at)), default=None)
+    return rows[best[-1]] if best else None
 
 
-def values_of(rows: list[Row], commit: str) -> list[float]:
+def values_of(rows: Sequence[Row], commit: str) -> list[float]:
     """Return the valid values that count for a commit, in ledger order."""
-    return counted([row for row in rows if row.commit == commit and row.status != "crash"])
+    return [value for at in counted(rows, _measured(rows, commit)) if (value := rows[at].value) is not None]
 
 
-def counted(measured: list[Row]) -> list[float]:
-    """Return the values of one commit's rows without the run that fresh runs were to confirm.
+def _measured(rows: Sequence[Row], commit: str) -> list[int]:
+    """Return where the rows of a commit are that did not crash."""
+    statuses = column(rows, "status")
+    return [at for at in places(rows, "commit", commit) if statuses[at] != "crash"]
+
+
+def counted(rows: Sequence[Row], measured: list[int]) -> list[int]:
+    """Return where those rows of one commit are that count: not the run that fresh runs were to confirm.
 
     That run was picked for being high; once there are fresh ones it would only overstate the result.
     """
-    if len(measured) > 1:
-        picked = {confirms(row) for row in measured}
-        measured = [row for row in measured if row.id not in picked]
-    return [value for row in measured if (value := row.value) is not None]
+    if len(measured) < 2:
+        return measured
+    picked = {confirms(rows[at]) for at in measured}
+    return [at for at in measured if rows[at].id not in picked]
 
 
 def confirms(row: Row) -> str:
@@ -92,11 +113,7 @@ def confirms(row: Row) -> str:
     return re.split(r"[^a-z0-9._-]", rest, maxsplit=1)[0] if named else ""
 
 
-def _mean(values: list[float]) -> float:
-    return sum(values) / len(values)
-
-
-def require_baseline(campaign: Campaign, rows: list[Row]) -> Row:
+def require_baseline(campaign: Campaign, rows: Sequence[Row]) -> Row:
     """Return the baseline's row.
 
     Raises:
@@ -124,7 +141,7 @@ def recorded_overrides(campaign: Campaign, commit: str) -> list[str]:
     if not written:
         return []
     try:
-        return [str(word) for word in json.loads(ledger.unescape(written))]
+        return [str(word) for word in json.loads(unescape(written))]
     except ValueError:
         raise Refused(
             "overrides", f"the trailer of {commit[:12]} cannot be read", "start from another parent: PARENT=baseline"

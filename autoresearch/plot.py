@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import html
 import re
+from collections.abc import Sequence
 
-from autoresearch.ledger import Row
+from autoresearch.rows import Row
 
 WIDTH, HEIGHT = 900, 420
 LEFT, RIGHT, TOP, BOTTOM = 90, 20, 40, 50
@@ -21,7 +22,7 @@ def escape(text: str) -> str:
     return html.escape(text if text.isprintable() else _NOT_XML.sub("", text))
 
 
-def svg(title: str, metric: str, rows: list[Row], direction: str) -> str:
+def svg(title: str, metric: str, rows: Sequence[Row], direction: str) -> str:
     """Return the plot as an SVG document; what has no valid value stands on the lower edge."""
     points = [(place, row, row.value) for place, row in enumerate(rows, 1)]
     known = [value for _, _, value in points if value is not None]

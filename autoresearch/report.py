@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import os
 import time
+from collections.abc import Sequence
 from typing import NamedTuple
 
 from autoresearch import parents, talk
 from autoresearch.attempts import State
 from autoresearch.campaign import Campaign
-from autoresearch.ledger import Row
+from autoresearch.rows import Row, column
 from autoresearch.rules import standing
 from autoresearch.sessions import session
 
@@ -18,7 +19,7 @@ LOOK_S = 0.05  # to find what experiments hold on scratch; enough for 600 of the
 HEADERS = ["#", "experiment", "metric", "vs parent", "memory GiB", "minutes", "status", "cause", "description"]
 
 
-def data(campaign: Campaign, rows: list[Row], states: list[State]) -> dict[str, object]:
+def data(campaign: Campaign, rows: Sequence[Row], states: list[State]) -> dict[str, object]:
     """Return the summary as data; the schema is in docs/json.md."""
     where = standing.line(campaign, rows, states)
     baseline = values(rows, parents.latest(rows, parents.BASELINE))
@@ -31,7 +32,7 @@ def data(campaign: Campaign, rows: list[Row], states: list[State]) -> dict[str, 
         "direction": campaign.plan.direction,
         "rows": len(rows),
         "attempted": where.attempted,
-        "verdicts": {status: sum(row.status == status for row in rows) for status in ("keep", "discard", "crash")},
+        "verdicts": verdicts(rows),
         "baseline": mean(baseline),
         "baseline_runs": len(baseline),
         "best": mean(best),
@@ -40,7 +41,7 @@ def data(campaign: Campaign, rows: list[Row], states: list[State]) -> dict[str, 
         "best_branch": best_row.branch if best_row else None,
         "best_commit": best_row.commit if best_row else None,
         "gain": gain(mean(best), mean(baseline)),
-        "minutes": round(sum(float(row.elapsed_min or 0) for row in rows), 2),
+        "minutes": round(sum(map(float, filter(None, column(rows, "elapsed_min")))), 2),
         "stop_condition_met": where.met,
         "line": where.line,
         "ledger": campaign.ledger_path,
@@ -49,7 +50,13 @@ def data(campaign: Campaign, rows: list[Row], states: list[State]) -> dict[str, 
     }
 
 
-def values(rows: list[Row], row: Row | None) -> list[float]:
+def verdicts(rows: Sequence[Row]) -> dict[str, int]:
+    """Return how many rows have each verdict."""
+    statuses = column(rows, "status")
+    return {status: sum(known == status for known in statuses) for status in ("keep", "discard", "crash")}
+
+
+def values(rows: Sequence[Row], row: Row | None) -> list[float]:
     """Return all valid values measured at the commit of `row`."""
     return parents.values_of(rows, row.commit) if row else []
 
@@ -106,7 +113,7 @@ def cells(row: Row) -> list[str]:
     ]
 
 
-def markdown(campaign: Campaign, rows: list[Row], facts: dict[str, object]) -> str:
+def markdown(campaign: Campaign, rows: Sequence[Row], facts: dict[str, object]) -> str:
     """Return summary.md: small, absolute paths, enough to reproduce each result after scratch is wiped."""
     head = [
         f"# Campaign {campaign.name}",
@@ -190,10 +197,10 @@ class Held(NamedTuple):
     of: int
 
 
-def held_on_disk(campaign: Campaign, rows: list[Row], within_s: float = LOOK_S) -> Held:
+def held_on_disk(campaign: Campaign, rows: Sequence[Row], within_s: float = LOOK_S) -> Held:
     """Return what each experiment holds on scratch; where files are many, of the newest, as far as the time goes."""
     root, until = campaign.where.root, time.monotonic() + within_s
-    names = list(dict.fromkeys(row.experiment for row in reversed(rows)))
+    names = list(dict.fromkeys(reversed(column(rows, "experiment"))))
     sizes: list[tuple[int, str, str]] = []
     looked = 0
     for name in names:

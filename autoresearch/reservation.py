@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import os
 import shlex
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 from autoresearch import attempts, clock, command, names, parents
 from autoresearch.attempts import State
 from autoresearch.campaign import Campaign
 from autoresearch.errors import Refused
-from autoresearch.ledger import Row
+from autoresearch.rows import Row, column, places
 from autoresearch.rules import standing, stop
 from autoresearch.running import processes
 
@@ -53,7 +53,7 @@ def reserve(campaign: Campaign, draft: Draft, publish: Publish) -> State:
         _check_free(draft, states)
         cap = standing.run_cap(campaign, known)
         if not draft.smoke:
-            new = not any(row.experiment == draft.experiment for row in rows)
+            new = draft.experiment not in column(rows, "experiment")
             allowed = stop.may_launch(standing.rules(campaign), known, cap_s=cap, is_new_idea=new)
             if not allowed.ok:
                 raise Refused("stop rule", allowed.why, allowed.fix)
@@ -71,10 +71,11 @@ def _check_free(draft: Draft, states: list[State]) -> None:
         raise Refused("experiment", why, f"make wait NAME={draft.experiment}, or make stop NAME={draft.experiment}")
 
 
-def next_attempt(campaign: Campaign, rows: list[Row], states: list[State], draft: Draft) -> int:
+def next_attempt(campaign: Campaign, rows: Sequence[Row], states: list[State], draft: Draft) -> int:
     """Return the attempt number of a draft: one more than the highest that its ledger or a launch has."""
     book = campaign.rows(smoke=True) if draft.smoke else rows
-    used = [int(row.attempt) for row in book if row.experiment == draft.experiment and row.attempt.isdigit()]
+    numbers = column(book, "attempt")
+    used = [int(numbers[at]) for at in places(book, "experiment", draft.experiment) if numbers[at].isdigit()]
     used += [s.attempt for s in states if s.experiment == draft.experiment and s.smoke == draft.smoke]
     number = max(used, default=0) + 1
     # A directory that a run has used is never used again: trainers resume silently from what they find there.

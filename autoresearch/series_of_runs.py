@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 
 from autoresearch import attempts, launch, ledger, parents, recovery, reservation
 from autoresearch.attempts import State
 from autoresearch.campaign import Campaign
 from autoresearch.errors import AutoresearchError
-from autoresearch.ledger import Row
 from autoresearch.reservation import Draft
+from autoresearch.rows import Row
 from autoresearch.rules import judging, verdict
 
 
@@ -58,7 +59,7 @@ def _repeat(last: State) -> Draft:
     )
 
 
-def _confirming_run(campaign: Campaign, rows: list[Row], last: State, row: Row) -> Draft | None:
+def _confirming_run(campaign: Campaign, rows: Sequence[Row], last: State, row: Row) -> Draft | None:
     """Return the next confirming run, or write the verdict when all are made."""
     idea = _idea_of(rows, last, row)
     if idea is None or last.smoke:
@@ -85,14 +86,14 @@ def _confirming_run(campaign: Campaign, rows: list[Row], last: State, row: Row) 
     )
 
 
-def _idea_of(rows: list[Row], last: State, row: Row) -> Row | None:
+def _idea_of(rows: Sequence[Row], last: State, row: Row) -> Row | None:
     """Return the row that the chain confirms: the one its confirming runs name, or the one that asks for them."""
     if last.confirms:
         return next((found for found in rows if found.id == last.confirms), None)
     return row if row.reason.startswith("unconfirmed: ") else None
 
 
-def compared_commit(rows: list[Row], idea: Row) -> str:
+def compared_commit(rows: Sequence[Row], idea: Row) -> str:
     """Return the commit that an idea was compared with: its parent's, or the baseline's where that has no value."""
     if parents.values_of(rows, idea.parent_commit):
         return idea.parent_commit
@@ -100,7 +101,7 @@ def compared_commit(rows: list[Row], idea: Row) -> str:
     return base.commit if base else idea.parent_commit
 
 
-def confirmation(campaign: Campaign, rows: list[Row], idea: Row) -> verdict.Confirmation:
+def confirmation(campaign: Campaign, rows: Sequence[Row], idea: Row) -> verdict.Confirmation:
     """Return the fresh runs of an idea so far, from the ledger alone."""
     runs = [
         ("candidate" if row.commit == idea.commit else "parent", row.value if row.status != "crash" else None)

@@ -9,7 +9,7 @@ from autoresearch import attempts, campaign, clock, durations, metrics, parents,
 from autoresearch.attempts import State
 from autoresearch.campaign import Campaign
 from autoresearch.errors import AutoresearchError, Refused
-from autoresearch.ledger import Row
+from autoresearch.rows import Row
 from autoresearch.sessions import session_files, session_text
 
 TAIL = 12  # lines of the log

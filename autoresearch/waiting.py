@@ -13,7 +13,7 @@ from autoresearch import attempts, campaign, durations, files, ledger, parents, 
 from autoresearch.attempts import State
 from autoresearch.campaign import Campaign
 from autoresearch.errors import AutoresearchError, TryAgain
-from autoresearch.ledger import Row
+from autoresearch.rows import Row
 from autoresearch.rules import standing
 from autoresearch.running import keeper
 
@@ -143,18 +143,18 @@ def answer(opened: Campaign, state: State) -> int:
     left = attempts.read(attempts.path(opened.where, state.id))
     if left is not None:
         _unfinished(opened, left)
-    rows, own, smoke = find_row(opened, state)
+    own, later, smoke = find_row(opened, state)
     for line in result_lines(own, smoke=smoke):
         talk.out(line)
-    for row in rows[rows.index(own) + 1 :]:
+    for row in later:
         if row.commit == own.commit or parents.confirms(row) == own.id:
             talk.out(f"  then {row.id}: {row.metric_value if row.value is not None else row.end_cause}")
     closing(opened)
     return 4 if own.status == "crash" else 0
 
 
-def find_row(opened: Campaign, state: State) -> tuple[list[Row], Row, bool]:
-    """Return an attempt's ledger, its row, and whether it was filed as plumbing; each attempt has a log of its own.
+def find_row(opened: Campaign, state: State) -> tuple[Row, list[Row], bool]:
+    """Return an attempt's row, those after it, and whether it was filed as plumbing.
 
     Raises:
         AutoresearchError: it has none.
@@ -167,13 +167,14 @@ def find_row(opened: Campaign, state: State) -> tuple[list[Row], Row, bool]:
     return found
 
 
-def _row_of(opened: Campaign, state: State) -> tuple[list[Row], Row, bool] | None:
+def _row_of(opened: Campaign, state: State) -> tuple[Row, list[Row], bool] | None:
     log = progress.log_of(opened.where, state)
     for smoke in (state.smoke, True):
         rows = opened.rows(smoke=smoke)
-        own = next((row for row in reversed(rows) if row.log_path == log), None)
-        if own is not None:
-            return rows, own, smoke
+        # Each attempt has a log of its own; it is among the newest.
+        at = next((at for at in range(len(rows) - 1, -1, -1) if rows[at].log_path == log), None)
+        if at is not None:
+            return rows[at], list(rows[at + 1 :]), smoke
     return None
 
 

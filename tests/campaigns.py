@@ -9,8 +9,8 @@ from typing import Any
 from autoresearch import attempts, campaign, clock, paths, plan
 from autoresearch.attempts import State
 from autoresearch.campaign import Campaign
-from autoresearch.ledger import Row
 from autoresearch.plan import Plan
+from autoresearch.rows import Row
 from autoresearch.rules import stop
 from tests.conftest import git
 

@@ -14,7 +14,7 @@ from typing import Any
 
 from autoresearch import ledger
 from autoresearch.git import Git, notes, treerecords
-from autoresearch.ledger import Row
+from autoresearch.rows import Row
 from autoresearch.running import processes
 from tests.conftest import ROOT, git, snapshot
 

@@ -7,7 +7,7 @@ from pathlib import Path
 from autoresearch import attempts, campaign, clock, ledger, paths, plan
 from autoresearch.attempts import State
 from autoresearch.campaign import Campaign
-from autoresearch.ledger import Row
+from autoresearch.rows import Row
 from autoresearch.rules import stop
 from autoresearch.sessions import session_files
 from tests.conftest import git

@@ -20,6 +20,7 @@ import pytest
 
 from autoresearch import command, ledger, metrics
 from autoresearch.metrics import signals
+from autoresearch.rows import COLUMNS, Row
 from tests.conftest import ROOT, git
 
 DOCS = [ROOT / "README.md", ROOT / "README.ja.md", ROOT / "CHANGELOG.md", *sorted((ROOT / "docs").glob("*.md"))]
@@ -190,7 +191,7 @@ def test_the_table_of_exit_codes_is_that_of_the_headers(name: str) -> None:
 
 @pytest.mark.parametrize("name", ["README.md", "README.ja.md"])
 def test_the_columns_are_those_of_the_ledger(name: str) -> None:
-    assert tuple(blocks(ROOT / name, "text")[0][1].split()) == ledger.COLUMNS
+    assert tuple(blocks(ROOT / name, "text")[0][1].split()) == COLUMNS
 
 
 def test_the_readme_in_japanese_has_the_same_commands_and_targets() -> None:
@@ -247,7 +248,7 @@ def on_a_terminal(script: str, typed: bytes) -> tuple[int, str]:
     return status, b"".join(shown).decode("utf-8", "replace")
 
 
-def rows_of(trainer: Path) -> dict[str, ledger.Row]:
+def rows_of(trainer: Path) -> dict[str, Row]:
     """Return the newest row of each experiment."""
     found = ledger.read(str(trainer / "reports" / "auto_research" / "bpb" / "results.tsv")).rows
     return {row.experiment: row for row in found}

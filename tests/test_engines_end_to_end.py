@@ -16,7 +16,7 @@ from typing import NamedTuple
 import pytest
 
 from autoresearch.launchers._ray_api import Api
-from autoresearch.ledger import Row
+from autoresearch.rows import Row
 from autoresearch.running import processes
 from tests.conftest import git, snapshot
 from tests.faults import Lab, ended, idea, train_repo, until

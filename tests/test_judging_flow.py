@@ -13,7 +13,7 @@ import pytest
 from autoresearch import attempts, conclude, ledger
 from autoresearch.campaign import Campaign
 from autoresearch.launchers import Outcome
-from autoresearch.ledger import Row
+from autoresearch.rows import Row
 from autoresearch.rules import judging
 from autoresearch.rules.judging import Result
 from tests.campaigns import approved, row, state, under_way

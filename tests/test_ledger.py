@@ -14,18 +14,18 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from autoresearch import files, ledger
-from autoresearch.ledger import Row
+from autoresearch.rows import COLUMNS, HEADER, Row, encode, escape, unescape
 from tests.runs import root_only, tmpfs
 
 TEXT = st.text(st.characters(codec="utf-8"), max_size=30)
-ROWS = st.builds(Row._make, st.lists(TEXT, min_size=len(ledger.COLUMNS), max_size=len(ledger.COLUMNS)))
+ROWS = st.builds(Row._make, st.lists(TEXT, min_size=len(COLUMNS), max_size=len(COLUMNS)))
 FIRST = (
     "index branch parent_commit commit recipe metric_name metric_value memory_gb elapsed_min launcher job_id command "
     "log_path status description"
 )
 MORE = (
     "experiment attempt end_cause exit_code started_at finished_at metric_step metric_best metric_source parent_metric "
-    "memory_source checkpoint_path artifacts_path cache_root host verdict_by reason"
+    "memory_source checkpoint_path artifacts_path cache_root host verdict_by reason device"
 )
 
 
@@ -35,8 +35,8 @@ def row(experiment: str = "x", attempt: int = 1, **more: str) -> Row:
 
 
 def test_the_columns_are_those_that_others_read() -> None:
-    assert list(ledger.COLUMNS) == FIRST.split() + MORE.split()
-    assert ledger.HEADER.decode() == "\t".join(ledger.COLUMNS) + "\n"
+    assert list(COLUMNS) == FIRST.split() + MORE.split()
+    assert HEADER.decode() == "\t".join(COLUMNS) + "\n"
 
 
 @given(TEXT)
@@ -44,14 +44,14 @@ def test_the_columns_are_those_that_others_read() -> None:
 @example("a\u2028b\x85c\x1cd\x0be")
 @example('"quoted')
 def test_a_field_comes_back(text: str) -> None:
-    written = ledger.escape(text)
+    written = escape(text)
     assert not set(written) & {"\t", "\n", "\r"}
-    assert ledger.unescape(written) == text
+    assert unescape(written) == text
 
 
 @given(TEXT)
 def test_unescape_takes_anything(text: str) -> None:
-    ledger.unescape(text)
+    unescape(text)
 
 
 @given(st.lists(ROWS, max_size=4))
@@ -82,7 +82,7 @@ def test_the_index_counts_and_an_attempt_has_one_row(hostile: Path) -> None:
     assert (again.index, again.reason) == ("2", "")
     book = ledger.read(path)
     assert len(book.rows) == 3
-    assert Path(path).read_bytes().startswith(ledger.HEADER)
+    assert Path(path).read_bytes().startswith(HEADER)
     assert Path(path).stat().st_mode & 0o777 == 0o600
     assert ledger.find(book.rows, "a", 2) == book.rows[1]
     assert ledger.find(book.rows, "a", 3) is None
@@ -94,7 +94,7 @@ def test_a_torn_row_is_skipped_named_and_healed(hostile: Path, kept: int) -> Non
     path = hostile / "results.tsv"
     ledger.append(str(path), row("a"))
     whole = path.read_bytes()
-    line = ledger.encode(row("b", reason="x" * 60, branch="b" * 30)._replace(index="2"))
+    line = encode(row("b", reason="x" * 60, branch="b" * 30)._replace(index="2"))
     path.write_bytes(whole + line[:kept])
     book = ledger.read(str(path))
     assert [one.experiment for one in book.rows] == ["a"]
@@ -108,10 +108,10 @@ def test_a_torn_row_is_skipped_named_and_healed(hostile: Path, kept: int) -> Non
 
 def test_a_first_write_that_was_cut_off_gets_its_header(hostile: Path) -> None:
     path = hostile / "results.tsv"
-    for cut in (0, 1, 40, len(ledger.HEADER) - 1):
-        path.write_bytes(ledger.HEADER[:cut])
+    for cut in (0, 1, 40, len(HEADER) - 1):
+        path.write_bytes(HEADER[:cut])
         ledger.append(str(path), row("a"))
-        assert path.read_bytes().startswith(ledger.HEADER)
+        assert path.read_bytes().startswith(HEADER)
         assert [one.experiment for one in ledger.read(str(path)).rows] == ["a"]
 
 
@@ -141,7 +141,7 @@ def test_only_a_measured_value_is_a_value() -> None:
 WRITER = """
 import os, signal, sys
 from autoresearch import files, ledger
-from autoresearch.ledger import Row
+from autoresearch.rows import Row
 path, name, dies = sys.argv[1], sys.argv[2], sys.argv[3] == "dies"
 if dies:
     real, count = os.write, [0]

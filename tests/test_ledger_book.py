@@ -9,7 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from autoresearch import ledger
-from autoresearch.ledger import Book, Row
+from autoresearch.ledger import Book
+from autoresearch.rows import HEADER, Row, encode
 
 
 def rows(*names: str) -> list[Row]:
@@ -62,6 +63,6 @@ def test_reading_in_steps_gives_what_reading_at_once_gives(
     book = Book(str(path))
     whole = b""
     for junk, is_row in steps:
-        whole += ledger.encode(Row(experiment=junk.hex(), attempt="1")) if is_row else junk
-        path.write_bytes(ledger.HEADER + whole)
+        whole += encode(Row(experiment=junk.hex(), attempt="1")) if is_row else junk
+        path.write_bytes(HEADER + whole)
         assert book.read() == Book(str(path)).read()

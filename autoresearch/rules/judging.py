@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
 from autoresearch import parents
 from autoresearch.attempts import State
 from autoresearch.campaign import Campaign
-from autoresearch.ledger import Row
+from autoresearch.rows import Row, column
 from autoresearch.rules import noise, verdict
 from autoresearch.rules.verdict import Measurement, Verdict
 
@@ -31,7 +32,7 @@ class Judged(NamedTuple):
     parent_metric: float | None
 
 
-def judge(campaign: Campaign, rows: list[Row], state: State, result: Result) -> Judged:
+def judge(campaign: Campaign, rows: Sequence[Row], state: State, result: Result) -> Judged:
     """Return the verdict of an attempt; its own row is not in `rows` yet."""
     own = parents.values_of(rows, state.commit) + ([result.value] if result.value is not None else [])
     candidate = Measurement(
@@ -44,7 +45,7 @@ def judge(campaign: Campaign, rows: list[Row], state: State, result: Result) -> 
         return Judged(_confirming(rows, state, candidate), None)
     if state.experiment == parents.BASELINE:
         return Judged(verdict.judge_baseline(candidate), None)
-    before = parents.owner_of([row for row in rows if row.status != "crash"], state.commit)
+    before = parents.judged(rows, state.commit)
     if before is not None and before.verdict_by not in RULED and result.value is not None:
         found = Verdict(before.status, f"as marked by {before.verdict_by}")
         return Judged(verdict.judge_baseline(candidate) if result.end_cause not in verdict.GOOD_ENDS else found, None)
@@ -63,7 +64,7 @@ def judge(campaign: Campaign, rows: list[Row], state: State, result: Result) -> 
     return Judged(found, sum(parent.values) / len(parent.values) if parent.valid else None)
 
 
-def other_place(campaign: Campaign, rows: list[Row], state: State) -> str:
+def other_place(campaign: Campaign, rows: Sequence[Row], state: State) -> str:
     """Return why a number does not compare with its parent's: measured by another launcher; empty when it does."""
     parent = parents.owner_of(rows, state.parent_commit) or parents.latest(rows, parents.BASELINE)
     if parent is None or parent.launcher == campaign.plan.launcher:
@@ -71,12 +72,12 @@ def other_place(campaign: Campaign, rows: list[Row], state: State) -> str:
     return f"{parent.experiment} ran on {parent.launcher}, this on {campaign.plan.launcher}"
 
 
-def _confirming(rows: list[Row], state: State, run: Measurement) -> Verdict:
+def _confirming(rows: Sequence[Row], state: State, run: Measurement) -> Verdict:
     """Return the status of a confirming run: it only measures, so its commit keeps the verdict it has."""
     crash = verdict.judge_baseline(run)
     if crash.status == "crash":
         return crash
-    before = parents.owner_of([row for row in rows if row.status != "crash"], state.commit)
+    before = parents.judged(rows, state.commit)
     return Verdict(before.status if before else "discard", confirming(state.confirms))
 
 
@@ -85,25 +86,29 @@ def confirming(attempt_id: str) -> str:
     return f"{parents.CONFIRMS}{attempt_id}"
 
 
-def comparison(rows: list[Row], commit: str, experiment: str) -> Measurement:
+def comparison(rows: Sequence[Row], commit: str, experiment: str) -> Measurement:
     """Return what a candidate is compared with: its parent, or the baseline where that has no valid value."""
     base = parents.latest(rows, parents.BASELINE)
     baseline = measurement(rows, base.commit, parents.BASELINE) if base else Measurement()
     return verdict.comparison_parent(measurement(rows, commit, experiment or commit[:12]), baseline)
 
 
-def measurement(rows: list[Row], commit: str, name: str) -> Measurement:
+def measurement(rows: Sequence[Row], commit: str, name: str) -> Measurement:
     """Return the valid values of a commit."""
     return Measurement(tuple(parents.values_of(rows, commit)), "ok", name)
 
 
-def spread(campaign: Campaign, rows: list[Row], state: State | None = None, value: float | None = None) -> noise.Noise:
+def spread(
+    campaign: Campaign, rows: Sequence[Row], state: State | None = None, value: float | None = None
+) -> noise.Noise:
     """Return the noise of the metric: declared, else pooled over every commit that was run more than once."""
     once: set[str] = {state.commit} if state is not None else set()
     again: set[str] = set()
-    for row in rows:
-        (again if row.commit in once else once).add(row.commit)
-    pairs = [(row.commit, row.value) for row in rows if row.commit in again and row.status != "crash"]
+    commits, statuses = column(rows, "commit"), column(rows, "status")
+    for commit in commits:
+        (again if commit in once else once).add(commit)
+    measured = [at for at, commit in enumerate(commits) if commit in again and statuses[at] != "crash"]
+    pairs = [(commits[at], rows[at].value) for at in measured]
     if state is not None:
         pairs.append((state.commit, value))
     return noise.known(campaign.plan.noise, noise.grouped(pairs).values())

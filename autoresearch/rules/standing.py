@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from autoresearch import clock
+from collections.abc import Sequence
+
+from autoresearch import clock, parents
 from autoresearch.attempts import State
 from autoresearch.campaign import Campaign
-from autoresearch.ledger import Row
 from autoresearch.plan import Plan
+from autoresearch.rows import Row, column
 from autoresearch.rules import stop
 
 # A recipe's own clock starts after set-up and it saves before it stops: the outer limit leaves room for both.
@@ -18,7 +20,7 @@ def rules(campaign: Campaign) -> stop.Rules:
     return stop.Rules.from_json(campaign.plan.rules)
 
 
-def facts(campaign: Campaign, rows: list[Row], states: list[State], now: float | None = None) -> stop.Facts:
+def facts(campaign: Campaign, rows: Sequence[Row], states: list[State], now: float | None = None) -> stop.Facts:
     """Return what the stop rules ask about.
 
     Args:
@@ -45,8 +47,8 @@ def facts(campaign: Campaign, rows: list[Row], states: list[State], now: float |
     )
 
 
-def _gpu_hours(rows: list[Row], running: list[State], gpus: int, now: float) -> float:
-    minutes = sum(float(row.elapsed_min) for row in rows if row.elapsed_min)
+def _gpu_hours(rows: Sequence[Row], running: list[State], gpus: int, now: float) -> float:
+    minutes = sum(map(float, filter(None, column(rows, "elapsed_min"))))
     minutes += sum(max(0.0, now - state.started_at) / 60 for state in running if state.started_at)
     return minutes / 60 * gpus
 
@@ -63,13 +65,13 @@ def outer_limit(plan: Plan) -> float | None:
     return own + max(ROOM_S, ROOM_SHARE * own) if own else None
 
 
-def line(campaign: Campaign, rows: list[Row], states: list[State]) -> stop.Standing:
+def line(campaign: Campaign, rows: Sequence[Row], states: list[State]) -> stop.Standing:
     """Return the standing with its sentence: `stop condition not yet met: 3/24 attempted, 6h12m remaining`."""
     known = facts(campaign, rows, states)
     return stop.standing(rules(campaign), known, cap_s=None)
 
 
-def next_step(name: str, rows: list[Row], states: list[State], met: bool) -> tuple[str, str]:
+def next_step(name: str, rows: Sequence[Row], states: list[State], met: bool) -> tuple[str, str]:
     """Return what is to be done next in an approved campaign: a keyword and the line to type.
 
     Args:
@@ -82,7 +84,7 @@ def next_step(name: str, rows: list[Row], states: list[State], met: bool) -> tup
         return "wait", f"make wait CAMPAIGN={name} NAME={states[0].experiment}"
     if met:
         return "summarize", f"make summarize CAMPAIGN={name}"
-    first = next((row for row in reversed(rows) if row.experiment == "baseline"), None)
+    first = parents.latest(rows, parents.BASELINE)
     if first is None:
         return "baseline", f"make baseline CAMPAIGN={name}"
     if first.status == "crash":

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from autoresearch import durations
 from autoresearch.errors import Usage
+from autoresearch.rows import column, places, values
 
 DEFAULT_EXPERIMENTS = 4  # without any rule: the baseline and at most three, then summarise and ask
 
@@ -162,7 +163,7 @@ def remaining(rules: Rules, facts: Facts) -> float | None:
 
 def attempted(facts: Facts) -> int:
     """Return the number of distinct experiments that were launched, running ones included."""
-    names = {idea.experiment for idea in facts.attempts}
+    names = set(column(facts.attempts, "experiment"))
     names.update(facts.running)
     return len(names)
 
@@ -246,7 +247,7 @@ def reaches(value: float, op: str, bound: float) -> bool:
 def _target_trigger(target: tuple[str, str, float], facts: Facts) -> Trigger:
     """Only a kept, valid value reaches a target: one within the noise or outside a guard is not clearly there."""
     name, op, bound = target_of(Rules(target=target), facts.direction) or target
-    kept = [v for idea in facts.attempts if idea.status == "keep" and (v := idea.value) is not None]
+    kept = [v for at in places(facts.attempts, "status", "keep") if (v := facts.attempts[at].value) is not None]
     if not kept:
         return Trigger("target_metric", False, f"no result of {name} {op} {bound:.12g} yet")
     best = max(kept) if op in (">", ">=") else min(kept)
@@ -265,19 +266,20 @@ def ideas_since_best(facts: Facts) -> int:
     seen: set[str] = set()
     holder: tuple[str, str] | None = None
     since, level = 0, 0.0
-    for place, idea in enumerate(facts.attempts):
-        if idea.experiment not in seen:
-            seen.add(idea.experiment)
+    fields = (column(facts.attempts, name) for name in ("experiment", "commit", "status"))
+    for place, (experiment, commit, status, value) in enumerate(zip(*fields, values(facts.attempts), strict=True)):
+        if experiment not in seen:
+            seen.add(experiment)
             since += 1
-        if idea.value is None:
+        if value is None:
             continue
-        key = (idea.experiment, idea.commit or f"row {place}")
-        values = runs.setdefault(key, [])
-        values.append(sign * idea.value)
-        mean = sum(values) / len(values)
+        key = (experiment, commit or f"row {place}")
+        found = runs.setdefault(key, [])
+        found.append(sign * value)
+        mean = sum(found) / len(found)
         if key == holder:
             level = mean
-        elif idea.status == "keep" and (holder is None or mean > level):
+        elif status == "keep" and (holder is None or mean > level):
             holder, level, since = key, mean, 0
     return since
 

@@ -7,7 +7,7 @@ import re
 
 from autoresearch import attempts, clock, ledger, parents
 from autoresearch.errors import AutoresearchError
-from autoresearch.ledger import Row
+from autoresearch.rows import Row
 from autoresearch.sessions import session, session_files, situation
 from autoresearch.sessions.session_files import Notes
 from autoresearch.sessions.situation import Situation

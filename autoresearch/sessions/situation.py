@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 from typing import NamedTuple
 
 from autoresearch import attempts, ledger, parents, paths, plan, recovery
@@ -10,7 +11,7 @@ from autoresearch.attempts import State
 from autoresearch.campaign import Campaign
 from autoresearch.errors import AutoresearchError
 from autoresearch.git.repository import Change
-from autoresearch.ledger import Row
+from autoresearch.rows import Row
 from autoresearch.rules import standing, stop
 from autoresearch.sessions import session
 
@@ -35,7 +36,7 @@ class Situation(NamedTuple):
     head: str  # the user's own branch and commit, for the reader
 
     @property
-    def rows(self) -> list[Row]:
+    def rows(self) -> Sequence[Row]:
         """The ledger's rows, oldest first."""
         return self.book.rows
 
@@ -48,6 +49,7 @@ def look(where: paths.Campaign) -> Situation:
     """
     opened, approval = _open(where)
     book = ledger.read(opened.ledger_path)
+    book = book._replace(rows=list(book.rows))  # nearly every question here goes through all of them
     states = attempts.every(where)
     return Situation(
         opened=opened,

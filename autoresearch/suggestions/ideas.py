@@ -5,12 +5,13 @@ from __future__ import annotations
 import os
 import re
 import shlex
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from autoresearch import attempts, metrics, parents
 from autoresearch.campaign import Campaign
 from autoresearch.errors import AutoresearchError
-from autoresearch.ledger import Row
+from autoresearch.rows import Row
 from autoresearch.rules import standing, stop
 from autoresearch.suggestions.idea_catalog import CATALOG
 from autoresearch.suggestions.idea_entry import AREAS, Change, Entry
@@ -94,7 +95,7 @@ def find(opened: Campaign) -> dict[str, Any]:
     }
 
 
-def _next(opened: Campaign, rows: list[Row], found: list[Idea]) -> str:
+def _next(opened: Campaign, rows: Sequence[Row], found: list[Idea]) -> str:
     base = parents.latest(rows, parents.BASELINE)
     if base is None or base.status == "crash":
         return f"make baseline CAMPAIGN={opened.name}, then an idea"
@@ -104,7 +105,7 @@ def _next(opened: Campaign, rows: list[Row], found: list[Idea]) -> str:
     return "edit one line and run it: one change for each experiment" if found else "think of a new one; none is left"
 
 
-def read_recipe(opened: Campaign, rows: list[Row]) -> Recipe:
+def read_recipe(opened: Campaign, rows: Sequence[Row]) -> Recipe:
     """Return the recipe as the best result has it: its values with the words that the best inherits."""
     name = opened.plan.recipe
     if not name.endswith((".yaml", ".yml")):
@@ -226,7 +227,7 @@ def _words(command: str) -> list[str]:
         return command.split()
 
 
-def symptoms(opened: Campaign, rows: list[Row]) -> list[Seen]:
+def symptoms(opened: Campaign, rows: Sequence[Row]) -> list[Seen]:
     """Return what the latest runs showed, each symptom once, the newest first."""
     found: dict[str, str] = {}
     for row in reversed(rows[-LOOKED_AT:]):

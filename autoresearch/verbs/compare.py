@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from autoresearch import attempts, campaign, knobs, names, parents, recovery, talk
 from autoresearch.campaign import Campaign
 from autoresearch.errors import Refused
-from autoresearch.ledger import Row
+from autoresearch.rows import Row
 
 SHOWN_FILES = 20
 
@@ -36,7 +37,7 @@ def run() -> int:
     return 0
 
 
-def _row(rows: list[Row], knob: str) -> Row:
+def _row(rows: Sequence[Row], knob: str) -> Row:
     name = names.check(knob, knobs.required(knob, "y"))
     row = parents.latest(rows, name)
     if row is None:
@@ -44,7 +45,7 @@ def _row(rows: list[Row], knob: str) -> Row:
     return row
 
 
-def data(opened: Campaign, rows: list[Row], left: Row, right: Row) -> dict[str, Any]:
+def data(opened: Campaign, rows: Sequence[Row], left: Row, right: Row) -> dict[str, Any]:
     """Return the comparison as data; the schema is in docs/json.md."""
     means = [_mean(parents.values_of(rows, row.commit)) for row in (left, right)]
     return {

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 
 from autoresearch import campaign, clock, knobs, ledger, recovery, talk
 from autoresearch.errors import Refused
 from autoresearch.git import notes
-from autoresearch.ledger import Row
+from autoresearch.rows import Row
 
 
 def run() -> int:
@@ -32,7 +33,7 @@ def run() -> int:
     return 0
 
 
-def rebuilt(opened: campaign.Campaign) -> list[Row]:
+def rebuilt(opened: campaign.Campaign) -> Sequence[Row]:
     """Return the rows that the git notes of this campaign hold, in index order, the newest verdict of each."""
     fields = set(Row._fields)
     return [

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from autoresearch import campaign, knobs, ledger, parents, recovery, talk
 from autoresearch.conclude import note_line
 from autoresearch.errors import Refused, Usage
 from autoresearch.git import notes
+from autoresearch.rows import Row, places
 from autoresearch.sessions import session
 from autoresearch.verbs.approve import user
 
@@ -39,9 +42,8 @@ def run() -> int:
     return 0
 
 
-def _place(rows: list[ledger.Row], name: str, attempt: int) -> int:
-    for place in range(len(rows) - 1, -1, -1):
-        row = rows[place]
-        if row.experiment == name and attempt in (0, int(row.attempt)):
+def _place(rows: Sequence[Row], name: str, attempt: int) -> int:
+    for place in reversed(places(rows, "experiment", name)):
+        if attempt in (0, int(rows[place].attempt)):
             return place
     raise Refused("NAME", f"{name!r} has no such row", "make summarize")

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from autoresearch import campaign, conclude, knobs, ledger, metrics, names, parents, talk
 from autoresearch.campaign import Campaign
 from autoresearch.errors import Refused
-from autoresearch.ledger import Row
+from autoresearch.rows import Row
 
 
 def run() -> int:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from autoresearch import attempts, campaign, clock, durations, knobs, ledger, parents, recovery, report, talk
 from autoresearch.attempts import State
 from autoresearch.campaign import Campaign
-from autoresearch.ledger import Row
+from autoresearch.rows import Row
 from autoresearch.rules import standing
 from autoresearch.sessions import session
 
@@ -49,7 +51,7 @@ def data(opened: Campaign, book: ledger.Ledger, states: list[State], orphans: li
         "remaining_s": where.remaining_s,
         "line": where.line,
         "note": where.note,
-        "verdicts": {status: sum(row.status == status for row in rows) for status in ("keep", "discard", "crash")},
+        "verdicts": report.verdicts(rows),
         "baseline": measured(rows, parents.latest(rows, parents.BASELINE)),
         "best": measured(rows, best),
         "latest": result(rows[-1] if rows else None),
@@ -78,7 +80,7 @@ def result(row: Row | None) -> dict[str, object] | None:
     }
 
 
-def measured(rows: list[Row], row: Row | None) -> dict[str, object] | None:
+def measured(rows: Sequence[Row], row: Row | None) -> dict[str, object] | None:
     """Return a row with the mean of all runs that count for its commit."""
     found = result(row)
     if found is not None and row is not None:

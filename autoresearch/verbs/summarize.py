@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from autoresearch import attempts, campaign, files, knobs, plot, recovery, report, talk
 from autoresearch.campaign import Campaign
-from autoresearch.ledger import Row
+from autoresearch.rows import Row
 from autoresearch.sessions import session
 
 
@@ -36,7 +38,7 @@ def run() -> int:
     return 0
 
 
-def write(opened: Campaign, rows: list[Row], facts: dict[str, object]) -> None:
+def write(opened: Campaign, rows: Sequence[Row], facts: dict[str, object]) -> None:
     """Write the summary and the plot into the repository's records."""
     files.replace(opened.where.summary, report.markdown(opened, rows, facts).encode("utf-8", "replace"))
     drawn = plot.svg(opened.name, opened.plan.metric, rows, opened.plan.direction)
