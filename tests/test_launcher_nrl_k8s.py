@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import json
 import os
-import shlex
 import shutil
 import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 import yaml
@@ -21,77 +19,12 @@ from omegaconf import OmegaConf
 from autoresearch.errors import Refused
 from autoresearch.launchers import Job, nrl_k8s
 from autoresearch.launchers import _k8s_manifest as manifests
-from autoresearch.launchers._waiting import Limits
 from autoresearch.launchers.nrl_k8s import NrlK8s
-from tests.launching import ENGINES, SECRET, Run, make_job, wait_until
+from tests.kubernetes import Fake, infra_text
+from tests.launching import SECRET, Run, make_job, wait_until
 
-DOUBLE = ENGINES / "kubernetes_double.py"
+pytest_plugins = ("tests.kubernetes_fixtures",)
 SOURCE = os.environ.get("NRL_K8S_SRC", "")
-INFRA = """
-namespace: team
-image: example.org/nemo-rl:1
-imagePullSecrets: [pull]
-serviceAccount: runner
-launch: {entrypoint: "echo replaced ${user:}"}
-kuberay:
-  training:
-    name: ${user:}-shared
-    spec:
-      headGroupSpec:
-        rayStartParams: {num-gpus: "0"}
-        template: {spec: {containers: [{name: head, envFrom: [{secretRef: {name: user-secrets}}],
-          volumeMounts: [{name: shared, mountPath: SHARED}]}],
-          volumes: [{name: shared, persistentVolumeClaim: {claimName: work}}]}}
-      workerGroupSpecs:
-        - groupName: gpu
-          replicas: 2
-          template: {spec: {containers: [{name: worker, resources: {limits: {nvidia.com/gpu: "4"}},
-            volumeMounts: [{name: shared, mountPath: SHARED}]}],
-            volumes: [{name: shared, persistentVolumeClaim: {claimName: work}}]}}
-"""
-
-
-def infra_text(shared: Path) -> str:
-    return INFRA.replace("SHARED", json.dumps(str(shared)))
-
-
-class Fake:
-    """The double's folder; `job()` makes a job whose tree and logs lie on the shared volume."""
-
-    def __init__(self, root: Path, home: Path) -> None:
-        self.root, self.home = root, home
-        (root / "infra.yaml").write_text(infra_text(root))
-        (root / "recipe.yaml").write_text("{}\n")
-        (home / "pod-env").write_text(json.dumps({"API_TOKEN": "on-the-pod"}))
-
-    def job(self, argv: list[str], **more: Any) -> Job:
-        settings = {"K8S_INFRA": str(self.root / "infra.yaml"), "GPUS_NEEDED": "4", "NODES": "2"}
-        settings.update(more.pop("settings", {}))
-        job = make_job(self.root, argv, settings=settings, **more)
-        Path(job.tree, ".git").write_text("gitdir: /somewhere/.git/worktrees/1\n")
-        return job
-
-    def calls(self) -> list[list[str]]:
-        return [json.loads(line) for line in (self.home / "calls").read_text().splitlines()]
-
-
-@pytest.fixture
-def fake(hostile: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
-    home = tmp_path / "double"
-    (home / "bin").mkdir(parents=True)
-    for name in ("kubectl", "nrl-k8s"):
-        path = home / "bin" / name
-        path.write_text(f'#!/bin/sh\nexec {sys.executable} -I {DOUBLE} {shlex.quote(str(home))} {name} "$@"\n')
-        path.chmod(0o755)
-    monkeypatch.setenv("PATH", f"{home / 'bin'}:{os.environ['PATH']}")
-    yield Fake(hostile, home)
-    unknown = home / "unknown"
-    assert not unknown.exists(), unknown.read_text()
-
-
-@pytest.fixture
-def launcher() -> NrlK8s:
-    return NrlK8s(Limits(gone_s=3.0, away_s=20.0, last_poll_s=0.5))
 
 
 @given(st.text(st.characters(exclude_characters="\r\n", exclude_categories=["Cs", "Cc"])))

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import os
 import re
-import subprocess
 from typing import Any
 
 from autoresearch.launchers._k8s_calls import Cluster
+from autoresearch.launchers._k8s_log import Forward
 from autoresearch.launchers._script import CANNOT_START, Noted, cancel_by_file, read_state
 from autoresearch.launchers._slurm_calls import when
 from autoresearch.launchers._waiting import Clock, Sight, cause_of
@@ -16,6 +16,7 @@ TEARDOWN_S = 180.0
 REATTACH_S = 10.0
 QUIET_S = 30.0  # a run whose log has not come over the shared volume by then is followed through the dashboard
 NOTED_S = 60.0
+LAST_TRIES = 4
 
 
 class RayJobEngine:
@@ -33,13 +34,16 @@ class RayJobEngine:
     ) -> None:
         self.cluster, self.name, self.state, self.log_path = cluster, name, state, log_path
         self.recipe, self.infra, self.clock = recipe, infra, clock
-        self.tail: subprocess.Popen[bytes] | None = None
-        self.tail_at: float | None = None
+        self.forward = Forward(log_path, cluster.env)
+        self.next_attach: float | None = None
+        self.brought = False
+        self.noted = Noted()
         self.raycluster = self.ray_id = ""
 
     def look(self) -> Sight:
         """The RayJob's status; deleted ones count as gone only when their cluster is gone as well."""
         found, noted = self.cluster.get("rayjobs.ray.io", self.name), read_state(self.state)
+        self.noted = noted
         if found.away:
             return self._by_notes(noted, NOTED_S) or Sight("away", found.away)
         if found.data is None:
@@ -52,10 +56,13 @@ class RayJobEngine:
         self.ray_id = str(status.get("jobId") or "")
         deployment, job = str(status.get("jobDeploymentStatus") or ""), str(status.get("jobStatus") or "")
         if job in ("SUCCEEDED", "FAILED", "STOPPED") or deployment in ("Complete", "Failed"):
+            self._bring_rest(status)
             return self._ended(status, deployment, job, noted)
         if job == "RUNNING" or noted.began is not None:
             if noted.began is None:
                 self._follow_log()
+            else:
+                self.forward.close()
             began = noted.began or _time(status.get("startTime"))
             return Sight("running", f"rayjob {self.name}", started_at=began, host=noted.host)
         trouble = self.cluster.pods_trouble(self.raycluster) or str(status.get("message") or "")
@@ -68,7 +75,6 @@ class RayJobEngine:
 
     def tear_down(self) -> str:
         """Delete the RayJob and wait until its cluster is gone; returns what is still there, empty when nothing."""
-        self._end_tail()
         until = self.clock.monotonic() + TEARDOWN_S
         self.cluster.delete(self.name)
         while True:
@@ -80,27 +86,29 @@ class RayJobEngine:
                 return ", ".join(left or []) or f"rayjob {self.name}" + (f" ({gone.away})" if gone.away else "")
             self.clock.sleep(2.0)
 
-    def last_log(self) -> None:
-        """Where nothing came over the shared volume, ask once more for the driver's log, then for the pod's."""
-        self._end_tail()
-        if self._has_log():
+    def let_go(self) -> None:
+        """End the forward of the log; whoever looks again starts it again."""
+        self.forward.close()
+
+    def _bring_rest(self, status: dict[str, Any]) -> None:
+        """After the end: where nothing came over the shared volume, ask until the log was told to its end."""
+        shared = self.noted.began is not None or self.noted.failed != ""
+        if self.brought or (shared and self._has_log()):
             return
-        found = self.cluster.get("rayjobs.ray.io", self.name).data or {}
-        status = found.get("status") or {}
+        self.brought = True
+        for attempt in range(LAST_TRIES if self.ray_id and self.raycluster else 0):
+            if attempt:
+                self.clock.sleep(REATTACH_S)
+            self._attach()
+            if self.forward.wait():
+                break
         text = ""
-        if status.get("jobId"):
-            answer = self.cluster.run(*self._log_words(str(status["jobId"])))
-            text = answer.out if answer.code == 0 else ""
-        if not text and status.get("rayClusterName"):
-            label = f"ray.io/cluster={status['rayClusterName']},ray.io/node-type=head"
-            text = self.cluster.kubectl("logs", "-l", label, "--tail=200").out
-        text += str(status.get("message") or "")
+        if not self._has_log() and self.raycluster:
+            label = f"ray.io/cluster={self.raycluster},ray.io/node-type=head"
+            text = self.cluster.kubectl("logs", "-l", label, "--tail=200").out + str(status.get("message") or "")
         if text:
             with open(self.log_path, "a", encoding="utf-8") as log:
                 log.write(text.rstrip("\n") + "\n")
-
-    def _log_words(self, ray_id: str) -> list[str]:
-        return ["job", "logs", ray_id, self.recipe, "--infra", self.infra, "--role", "training"]
 
     def _has_log(self) -> bool:
         return os.path.exists(self.log_path) and os.path.getsize(self.log_path) > 0
@@ -108,35 +116,17 @@ class RayJobEngine:
     def _follow_log(self) -> None:
         """Keep `nrl-k8s job logs -f` running when nothing comes over the shared volume; a dead forward is replaced."""
         now = self.clock.monotonic()
-        if self.tail_at is None:
-            self.tail_at = now + QUIET_S
-        if self.tail is not None and self.tail.poll() is None:
-            return
-        if now < self.tail_at or not self.ray_id:
-            return
-        self.tail_at = now + REATTACH_S
-        # Each attachment tells the whole log again, so it replaces what the last one brought.
-        with open(self.log_path, "wb") as log:
-            try:
-                self.tail = subprocess.Popen(
-                    [self.cluster.nrl, *self._log_words(self.ray_id), "-f"],
-                    env=self.cluster.env,
-                    stdin=subprocess.DEVNULL,
-                    stdout=log,
-                    stderr=subprocess.DEVNULL,
-                    start_new_session=True,
-                )
-            except OSError:
-                self.tail = None
+        if self.next_attach is None:
+            self.next_attach = now + QUIET_S
+        if now >= self.next_attach and self.ray_id and self.raycluster and not self.forward.alive():
+            self.next_attach = now + REATTACH_S
+            self._attach()
 
-    def _end_tail(self) -> None:
-        if self.tail is not None and self.tail.poll() is None:
-            self.tail.terminate()
-            try:
-                self.tail.wait(5)
-            except subprocess.TimeoutExpired:
-                self.tail.kill()
-        self.tail = None
+    def _attach(self) -> None:
+        # nrl-k8s asks the head service of the cluster it is told; KubeRay has named that one, not we.
+        cluster = f"infra.kuberay.training.name={self.raycluster}"
+        words = [self.ray_id, self.recipe, cluster, "--infra", self.infra, "--role", "training", "-f"]
+        self.forward.attach([self.cluster.nrl, "job", "logs", *words])
 
     def _ended(self, status: dict[str, Any], deployment: str, job: str, noted: Noted) -> Sight:
         started, over = noted.began or _time(status.get("startTime")), noted.ended or _time(status.get("endTime"))

@@ -66,6 +66,9 @@ class Remote:
         """The last word on an outcome: bring logs home, say more."""
         return outcome
 
+    def let_go(self, engine: Engine) -> None:
+        """Nobody follows the job any more: end what the engine keeps running on this machine."""
+
     def limits_for(self, job: Job) -> Limits:
         """The limits for one job."""
         return limits_from(job.settings, self.limits)
@@ -91,7 +94,11 @@ class Remote:
                 return self._never(job)
             watch.submitted(job_id)
         while True:
-            ended = self._following(job, job_id, watch).run()
+            engine = self.engine(job, job_id)
+            try:
+                ended = self._following(job, engine, watch).run()
+            finally:
+                self.let_go(engine)
             more = self.again(job, watch, ended) if ended.retry and not watch.stop_requested() else ""
             if not more:
                 return self.finished(job, job_id, ended.outcome)
@@ -106,7 +113,11 @@ class Remote:
         job_id = job_id or self._found(job)
         if not job_id:
             return
-        sight = end_now(self.engine(job, job_id), job.grace_s, job.grace_s + 120.0, self.clock)
+        engine = self.engine(job, job_id)
+        try:
+            sight = end_now(engine, job.grace_s, job.grace_s + 120.0, self.clock)
+        finally:
+            self.let_go(engine)
         if sight.phase not in ("ended", "gone"):
             raise TryAgain("stop", f"job {job_id} is still {sight.phase}: {sight.detail}", "try again later")
 
@@ -115,9 +126,10 @@ class Remote:
         job_id = job_id or self._found(job)
         if not job_id:
             return self._never(job)
-        if self.engine(job, job_id).look().phase not in ("ended", "gone"):
+        engine = self.engine(job, job_id)
+        if engine.look().phase not in ("ended", "gone"):
             return None
-        return self.finished(job, job_id, self._following(job, job_id, SILENT).run().outcome)
+        return self.finished(job, job_id, self._following(job, engine, SILENT).run().outcome)
 
     def _found(self, job: Job) -> str:
         return self.lost_id(job) if os.path.exists(self.script(job)) else ""
@@ -127,9 +139,9 @@ class Remote:
             cancel_by_file(f"{self.script(job).removesuffix('.sh')}.state")
         return Outcome("launcher", None, None, None, 0.0, reason=f"the job never reached {self.name}")
 
-    def _following(self, job: Job, job_id: str, watch: Watch) -> Following:
+    def _following(self, job: Job, engine: Engine, watch: Watch) -> Following:
         try:
             submitted_at = os.stat(self.script(job)).st_mtime
         except OSError:
             submitted_at = self.clock.now()
-        return Following(job, self.engine(job, job_id), watch, self.limits_for(job), submitted_at, self.clock)
+        return Following(job, engine, watch, self.limits_for(job), submitted_at, self.clock)

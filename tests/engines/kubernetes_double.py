@@ -3,8 +3,9 @@
 Usage: kubernetes_double.py FOLDER kubectl|nrl-k8s ARG...
 
 In FOLDER: `calls` (all calls), `unknown` (those it does not know), `pod-env` (environment of pods, JSON), `rayjob`
-(the one that lives), `status` (the status it has, else what its script noted decides), `down` (nothing answers).
-A RayJob's entrypoint really runs, by /bin/sh as Ray does it.
+(the one that lives), `status` (the status it has, else what its script noted decides), `down` (nothing answers),
+`driver-log` (what `job logs` tells), `cut` (after how many bytes its connection is lost, once), `forwards` (processes
+of each). A RayJob's entrypoint really runs, by /bin/sh as Ray does it.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ import json
 import os
 import subprocess
 import sys
+import time
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -55,7 +57,36 @@ def manifest(infra: str) -> dict[str, Any]:
     return {"apiVersion": "ray.io/v1", "kind": "RayJob", "metadata": meta, "spec": spec}
 
 
+def job_logs(ray_id: str, cluster: str) -> NoReturn:
+    """Tells the driver's log from its beginning until the job has ended, with a kubectl of its own beside it."""
+    made = rayjob()
+    told = status(made) if made else {}
+    if told.get("jobId") != ray_id or cluster != f"infra.kuberay.training.name={told.get('rayClusterName')}":
+        answer(code=1, err="error: no head pod found\n")
+    none = subprocess.DEVNULL
+    port_forward = subprocess.Popen(["sleep", "600"], stdin=none, stdout=none, stderr=none)
+    with open(HOME / "forwards", "a") as file:
+        file.write(f"{os.getpid()} {port_forward.pid}\n")
+    cut = int((HOME / "cut").read_text()) if (HOME / "cut").exists() else None
+    (HOME / "cut").unlink(missing_ok=True)
+    with open(HOME / "driver-log", "rb") as log:
+        while True:
+            over = status(made)["jobStatus"] != "RUNNING"
+            data = log.read(-1 if cut is None else cut - log.tell())
+            os.write(1, data)
+            if log.tell() == cut or (HOME / "down").exists():
+                os.write(1, b"\n[tail error: WebSocket connection closed unexpectedly with close code 1006]\n")
+                break
+            if over and not data:
+                break
+            time.sleep(0.05)
+    port_forward.kill()
+    answer()
+
+
 def nrl_k8s() -> NoReturn:
+    if ARGV[:2] == ["job", "logs"] and ARGV[5:6] == ["--infra"] and ARGV[7:] == ["--role", "training", "-f"]:
+        job_logs(ARGV[2], ARGV[4])
     if ARGV[:1] == ["check"] and ARGV[2] == "--infra" and len(ARGV) == 4:
         answer("namespace: team\n")
     if ARGV[:1] != ["run"] or ARGV[2] != "--infra":
