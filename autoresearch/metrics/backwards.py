@@ -1,8 +1,8 @@
 """Searching big files from either end in constant memory.
 
-A file is read in pieces of 1 MiB with `pread`: a mapping would count every page that was looked at as memory of this
-process, and `mmap.rfind` compares byte by byte where `bytes.rfind` skips. Nothing here knows of lines, so that one
-endless line costs what any other text costs; callers look at a bounded stretch around a hit.
+A file is read in pieces with `pread`. A mapping would be faster, but who looks at a page of it that was cut off since
+is killed (SIGBUS), and `mmap.rfind` compares byte by byte where `bytes.rfind` skips. Nothing here knows of lines, so
+that one endless line costs what any other text costs; callers look at a bounded stretch around a hit.
 """
 
 from __future__ import annotations
@@ -13,7 +13,8 @@ from collections.abc import Callable, Iterator
 from types import TracebackType
 from typing import TypeVar
 
-PIECE = 1 << 20
+# Two pieces fit into the cache of a core: of 1 GB, 150 ms to read and search it, 175 ms with pieces of 1 MiB.
+PIECE = 1 << 18
 FIRST = 1 << 16
 BEFORE = 512  # bytes of context that a hit has in front of it, where the file has them
 AFTER = 2048  # and behind it
@@ -133,10 +134,14 @@ def whole_words(data: bytes, needle: bytes, first: int, stop: int) -> list[int] 
     return [match.start() for match in pattern.finditer(data, first) if match.end() <= stop]
 
 
-def word(needle: bytes) -> bytes:
-    """What an expression has behind the literal `needle` so that it is no part of a longer word."""
-    # All of it behind the literal: in front of it, it would cost the fast search for the literal.
-    return rb"(?![\w/@])(?![.-]\w)(?<![\w./@\\-]" + re.escape(needle) + rb")"
+def word(needle: bytes, shape: bytes = rb"(\Z\A)") -> bytes:
+    """What an expression has behind the literal `needle` so that it is no part of a longer word.
+
+    `shape`, what may stand there in a value that is known, is tried first; its group is empty where it does not fit.
+    """
+    # All of it behind the literal: in front of it, it would cost the fast search for the literal. A longer name is put
+    # away before anything else is tried: of a log full of them, 0.5 s instead of 0.7 s for 1 GB.
+    return rb"(?![\w/@])(?:" + shape + rb"|(?![.-]\w)(?<![\w./@\\-]" + re.escape(needle) + rb"))"
 
 
 def find(log: Log, needle: bytes, low: int = 0, high: int | None = None) -> int:

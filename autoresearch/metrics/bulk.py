@@ -15,7 +15,8 @@ from autoresearch.metrics import backwards, console, numbers
 
 # float() refuses what of this is no number, and then the piece is looked at one by one.
 _VALUE = rb"([-+.0-9eEinfatyNI]+)"
-FEW = 256  # occurrences in a piece up to which a search from its end beats an expression over all of it
+FEW = 64  # occurrences in a piece up to which a search from its end beats an expression over all of it
+AGAIN = 15  # pieces behind one with more of them that are taken to be like it, without a count
 NOTED = 4096  # bytes of a piece in which longer names are looked for while there is no value
 MOST = 24  # shapes of one log that are learned; every one makes the expression slower
 _NEXT = re.compile(
@@ -49,6 +50,7 @@ class Bulk:
         # One match an occurrence that is no part of a longer word; its group is empty where the shape is not known.
         self.pattern: re.Pattern[bytes] | None = None
         self.odd = False  # whether the last piece held something that had to be judged
+        self.uncounted = 0  # pieces that are still taken to be full of the name
 
     def take(self, data: bytes, base: int, first: int, end: int) -> Taken:
         """All values of the occurrences that begin in `data[first:end]`; `base` is the offset of `data`."""
@@ -83,12 +85,16 @@ class Bulk:
 
     def _few(self, data: bytes, first: int, end: int) -> list[int] | None:
         """The places of the name in a piece where it is rare, else None."""
+        if self.uncounted:
+            self.uncounted -= 1
+            return None
         places: list[int] = []
         stop = min(end + len(self.needle) - 1, len(data))
         # From the end: `rfind` skips over what cannot be the name three times as fast as `find`.
         while (hit := data.rfind(self.needle, first, stop)) >= 0:
             places.append(hit)
             if len(places) > FEW:
+                self.uncounted = AGAIN
                 return None
             stop = hit + len(self.needle) - 1
         places.reverse()
@@ -170,7 +176,8 @@ class Bulk:
         leads = _any(*(rb"(?<=" + lead + name + rb")" for lead in self.leads))
         shape = leads + _any(*self.glues) + _VALUE + rb"(?=" + b"|".join(self.ends) + rb")"
         # The name stands first and literal: that is what `re` searches fast.
-        self.pattern = re.compile(name + _any(shape if self.leads else rb"(\Z\A)", backwards.word(self.needle)))
+        known = (shape,) if self.leads else ()
+        self.pattern = re.compile(name + backwards.word(self.needle, *known))
         return self.pattern
 
 
