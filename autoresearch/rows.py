@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from io import BytesIO
 from operator import itemgetter
 from typing import Any, NamedTuple, overload
@@ -64,6 +64,7 @@ HEADER = ("\t".join(COLUMNS) + "\n").encode()
 # What the rules ask of every row before each launch; all else is read from the rows that are wanted.
 HOT = ("index", "commit", "metric_value", "status", "experiment", "attempt", "metric_source")
 _HOT_FIELDS = itemgetter(*map(COLUMNS.index, HOT))
+BATCH = 500  # lines whose fields are objects at the same time
 _ESCAPES = (("\\", "\\\\"), ("\t", "\\t"), ("\n", "\\n"), ("\r", "\\r"))
 
 
@@ -113,43 +114,47 @@ def decode(line: bytes) -> list[str]:
 
 
 class Rows(Sequence[Row]):
-    """Rows in the order of the file; it never changes.
+    """Rows in the order of the file; they never change.
 
-    A row of 32 fields is 2.5 KB of objects, and a campaign may have 10,000: they are made when they are asked for, and
-    what every verdict asks of all of them is kept by column. A supervisor that inherits them touches little of it.
+    A row of 33 fields is 2.5 KB of objects, and a campaign may have 10,000: they are made when they are asked for. What
+    every verdict asks of all of them is kept by column, as one text: of a list of strings, a supervisor that inherits
+    it would copy the memory of each one that it looks at.
     """
 
-    __slots__ = ("_columns", "_places")
+    __slots__ = ("_columns", "_parts")
 
-    def __init__(self) -> None:
-        self._places: list[tuple[bytes, int]] = []  # of each row: what was read, and where its line begins in it
-        self._columns: dict[str, list[str]] = {name: [] for name in HOT}
+    def __init__(self, parts: Sequence[_Part] = (), columns: Mapping[str, str] | None = None) -> None:
+        self._parts = parts
+        self._columns = columns or dict.fromkeys(HOT, "")
 
     @classmethod
     def of(cls, rows: Iterable[Row]) -> Rows:
         """Return these rows."""
         return Reader().take(b"".join(map(encode, rows)))
 
-    def copy(self) -> Rows:
-        """Return the same rows, to be added to."""
-        made = Rows()
-        made._places = self._places.copy()
-        made._columns = {name: self._columns[name].copy() for name in HOT}
-        return made
+    def plus(self, part: _Part, columns: Mapping[str, str]) -> Rows:
+        """Return these rows and those of a further part."""
+        return Rows([*self._parts, part], {name: self._columns[name] + columns[name] for name in HOT})
 
     def __len__(self) -> int:
-        return len(self._places)
+        return sum(len(part.starts) for part in self._parts)
 
     @overload
     def __getitem__(self, at: int) -> Row: ...
     @overload
     def __getitem__(self, at: slice) -> list[Row]: ...
     def __getitem__(self, at: int | slice) -> Row | list[Row]:
-        found = self._places[at]
-        return [_row(place) for place in found] if isinstance(found, list) else _row(found)
+        if isinstance(at, slice):
+            return [self[one] for one in range(*at.indices(len(self)))]
+        left = at + len(self) if at < 0 else at
+        for part in self._parts:
+            if 0 <= left < len(part.starts):
+                return part.row(part.starts[left])
+            left -= len(part.starts)
+        raise IndexError(at)
 
     def __iter__(self) -> Iterator[Row]:
-        return map(_row, self._places)
+        return (part.row(start) for part in self._parts for start in part.starts)
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Sequence) and list(self) == list(other)
@@ -157,36 +162,52 @@ class Rows(Sequence[Row]):
     __hash__ = None  # type: ignore[assignment]
 
     def column(self, name: str) -> list[str]:
-        """Return one field of every row; not to be changed."""
-        if name not in self._columns:
+        """Return one field of every row."""
+        if name not in HOT:
             at = COLUMNS.index(name)
-            self._columns[name] = [decode(_line(place))[at] for place in self._places]
-        return self._columns[name]
+            return [decode(part.line(start))[at] for part in self._parts for start in part.starts]
+        text = self._columns[name]
+        written = text.split("\n")[:-1]
+        return list(map(unescape, written)) if "\\" in text else written
+
+    def places(self, name: str, value: str) -> list[int]:
+        """Return where one of the `HOT` fields has a value, in order."""
+        text, wanted = self._columns[name], f"{escape(value)}\n"
+        found: list[int] = []
+        at, before, counted = text.find(wanted), 0, 0
+        while at >= 0:
+            if at == 0 or text[at - 1] == "\n":
+                before, counted = before + text.count("\n", counted, at), at
+                found.append(before)
+            at = text.find(wanted, at + 1)
+        return found
 
 
-def _line(place: tuple[bytes, int]) -> bytes:
-    data, start = place
-    return data[start : data.index(b"\n", start)]
+class _Part(NamedTuple):
+    """What was read at once, and where the lines of its rows begin in it."""
+
+    data: bytes
+    starts: list[int]
+
+    def line(self, start: int) -> bytes:
+        """Return the line that begins there."""
+        return self.data[start : self.data.index(b"\n", start)]
+
+    def row(self, start: int) -> Row:
+        """Return the row whose line begins there."""
+        return Row._make(decode(self.line(start)))
 
 
-def _row(place: tuple[bytes, int]) -> Row:
-    return Row._make(decode(_line(place)))
-
-
-def column(rows: Sequence[object], name: str) -> Sequence[str]:
+def column(rows: Sequence[object], name: str) -> list[str]:
     """Return one field of every row, of a ledger's rows or of a list of anything that has it."""
     return rows.column(name) if isinstance(rows, Rows) else [getattr(row, name) for row in rows]
 
 
 def places(rows: Sequence[object], name: str, value: str) -> list[int]:
-    """Return where in `rows` a column has this value, in order."""
-    values, found, at = column(rows, name), [], -1
-    try:
-        while True:
-            at = values.index(value, at + 1)
-            found.append(at)
-    except ValueError:
-        return found
+    """Return where in `rows` one of the `HOT` fields has a value, in order."""
+    if isinstance(rows, Rows):
+        return rows.places(name, value)
+    return [at for at, row in enumerate(rows) if getattr(row, name) == value]
 
 
 def values(rows: Sequence[Any]) -> list[float | None]:
@@ -212,33 +233,37 @@ class Reader:
         Raises:
             Refused: the header has columns that this version does not know: a rewrite would lose them.
         """
-        rows, torn = self.rows.copy(), self.torn.copy()
-        at, width, escaped = 0, len(COLUMNS), b"\\" in data
-        hot: list[tuple[str, ...]] = []
-        keep, add = rows._places.append, hot.append
+        if not self.lines:
+            self._look_at_header(data.partition(b"\n")[0])
+        if self._other:
+            data = self._converted(data)
+        self.torn = self.torn.copy()
+        starts: list[int] = []
+        batch: list[tuple[bytes, ...]] = []
+        columns: list[list[bytes]] = [[] for _ in HOT]
+        at, width = 0, len(COLUMNS)
         for raw in BytesIO(data):
             self.lines += 1
-            fields = raw[:-1].decode("utf-8", "replace").split("\t")
-            if len(fields) == width and fields[0] != "index" and not self._other:
-                if escaped and b"\\" in raw:
-                    fields = list(map(unescape, fields))
-                keep((data, at))
-                add(_HOT_FIELDS(fields))
-            elif fields[0] == "index" and set(FIXED) <= set(fields):
-                self._header(fields)
-            elif self._other and len(fields) == len(self._other):
-                row = Row(**dict(zip(self._other, map(unescape, fields), strict=True)))
-                keep((encode(row), 0))
-                add(_HOT_FIELDS(row))
+            fields = raw.split(b"\t")
+            if len(fields) == width and fields[0] != b"index":
+                starts.append(at)
+                batch.append(_HOT_FIELDS(fields))
+                if len(batch) == BATCH:
+                    _put(batch, columns)
+            elif raw == HEADER:
+                self.has_header = True
             elif raw != b"\n":
-                torn.append(self.lines)
+                self.torn.append(self.lines)
             at += len(raw)
-        for name, values in zip(HOT, zip(*hot, strict=True), strict=bool(hot)):
-            rows._columns[name].extend(values)
-        self.rows, self.torn = rows, torn
-        return rows
+        _put(batch, columns)
+        texts = [b"".join(pieces).decode("utf-8", "replace") for pieces in columns]
+        self.rows = self.rows.plus(_Part(data, starts), dict(zip(HOT, texts, strict=True)))
+        return self.rows
 
-    def _header(self, fields: list[str]) -> None:
+    def _look_at_header(self, line: bytes) -> None:
+        fields = decode(line)
+        if tuple(fields) == COLUMNS or not set(FIXED) <= set(fields):
+            return
         unknown = [name for name in fields if name not in COLUMNS]
         if unknown:
             raise Refused(
@@ -246,5 +271,24 @@ class Reader:
                 f"it has a column that this version does not know: {unknown[0]!r}",
                 "use the version that wrote it, or take the column out of results.tsv",
             )
-        self.has_header = tuple(fields) == COLUMNS
-        self._other = [] if self.has_header else fields
+        self._other = fields
+
+    def _converted(self, data: bytes) -> bytes:
+        """Return lines that were written with other columns as this version writes them; what is no row stays torn."""
+        out = []
+        for raw in BytesIO(data):
+            fields = decode(raw)
+            if fields == self._other or raw == b"\n":
+                out.append(b"\n")
+            elif len(fields) == len(self._other):
+                out.append(encode(Row(**dict(zip(self._other, fields, strict=True)))))
+            else:
+                out.append(b"torn\n")
+        return b"".join(out)
+
+
+def _put(batch: list[tuple[bytes, ...]], columns: list[list[bytes]]) -> None:
+    """Add the fields of some rows to the columns, each with a line end, and forget the rows."""
+    for pieces, fields in zip(columns, zip(*batch, strict=True), strict=False):
+        pieces.append(b"\n".join((*fields, b"")))
+    batch.clear()

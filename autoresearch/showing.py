@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from typing import Any
 
-from autoresearch import attempts, campaign, clock, durations, metrics, parents, paths, talk
+from autoresearch import attempts, campaign, clock, durations, ledger, metrics, parents, paths, talk
 from autoresearch.attempts import State
 from autoresearch.campaign import Campaign
 from autoresearch.errors import AutoresearchError, Refused
@@ -35,9 +35,12 @@ def find(opened: Campaign, name: str, attempt: int) -> tuple[Row | None, State |
         if name == state.id or (name == state.experiment and attempt in (0, state.attempt) and not state.smoke):
             return None, state
     rows = opened.rows()
-    for row in reversed(rows):
-        if name == row.id or (name == row.experiment and attempt in (0, int(row.attempt or 0))):
-            return row, None
+    experiment, _, number = name.rpartition(".")
+    row = ledger.find(rows, name, attempt) if attempt else parents.latest(rows, name)
+    if row is None and number.isdigit():
+        row = ledger.find(rows, experiment, int(number))
+    if row is not None:
+        return row, None
     for row in reversed(opened.rows(smoke=True)):
         if name in (row.experiment, f"{row.experiment}.smoke-{row.attempt}") and attempt in (0, int(row.attempt or 0)):
             return row, None

@@ -14,7 +14,7 @@ def run() -> int:
     """Print the summary and write summary.md and progress.svg."""
     opened = campaign.open_any()
     recovery.finish(opened)
-    rows = opened.rows()
+    rows = list(opened.rows())  # each of them is shown, several times
     facts = report.data(opened, rows, attempts.every(opened.where))
     write(opened, rows, facts)
     session.checkpoint(opened.where, session.SUMMARIZED, str(facts["line"]))
