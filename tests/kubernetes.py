@@ -50,6 +50,7 @@ class Fake:
         settings = {"K8S_INFRA": str(self.root / "infra.yaml"), "GPUS_NEEDED": "4", "NODES": "2"}
         settings.update(more.pop("settings", {}))
         job = make_job(self.root, argv, settings=settings, **more)
+        job = job._replace(env={**job.env, "RAY_ADDRESS": "local"})  # as a launch has it
         Path(job.tree, ".git").write_text("gitdir: /somewhere/.git/worktrees/1\n")
         return job
 

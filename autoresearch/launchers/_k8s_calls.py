@@ -17,6 +17,8 @@ from autoresearch.launchers._k8s_manifest import Claims
 KUBECTL_S = 30.0
 NRL_S = 180.0
 MISSING = re.compile(r"\(NotFound\)|not found", re.IGNORECASE)
+# Ray's client obeys these above the address that nrl-k8s gives it: it would read the log of some other cluster.
+ELSEWHERE = ("RAY_ADDRESS", "RAY_API_SERVER_ADDRESS")
 KEYS = '{{range $key, $value := .data}}{{$key}}{{"\\n"}}{{end}}'
 
 
@@ -37,7 +39,9 @@ class Cluster:
     """
 
     def __init__(self, namespace: str, env: Mapping[str, str], nrl: str = "nrl-k8s") -> None:
-        self.namespace, self.env, self.nrl = namespace, {**env, "LC_ALL": "C", "NO_COLOR": "1"}, nrl
+        self.namespace, self.nrl = namespace, nrl
+        kept = {key: value for key, value in env.items() if key not in ELSEWHERE}
+        self.env = {**kept, "LC_ALL": "C", "NO_COLOR": "1"}
 
     def kubectl(self, *words: str, stdin: str = "", timeout_s: float = KUBECTL_S) -> Answer:
         """Run kubectl in the namespace."""

@@ -63,6 +63,8 @@ def job_logs(ray_id: str, cluster: str) -> NoReturn:
     told = status(made) if made else {}
     if told.get("jobId") != ray_id or cluster != f"infra.kuberay.training.name={told.get('rayClusterName')}":
         answer(code=1, err="error: no head pod found\n")
+    if os.environ.keys() & {"RAY_ADDRESS", "RAY_API_SERVER_ADDRESS"}:
+        answer("the log of another cluster\n")
     none = subprocess.DEVNULL
     port_forward = subprocess.Popen(["sleep", "600"], stdin=none, stdout=none, stderr=none)
     with open(HOME / "forwards", "a") as file:
