@@ -107,7 +107,7 @@ def _log(path: Path, shapes: list[str], name: str, end: str, seed: int, *, shuff
 @contextmanager
 def patched(**values: int) -> Iterator[None]:
     """Small pieces, so that a small log has many; or no learning at all."""
-    places = {"DENSE": console, "FEW": bulk, "PIECE": backwards, "KEPT": sweep}
+    places = {"DENSE": console, "FEW": bulk, "PIECE": backwards, "KEPT": sweep, "JUDGED": backwards}
     before = {name: getattr(places[name], name) for name in values}
     try:
         for name, value in values.items():
@@ -146,6 +146,7 @@ def everything(name: str, log: str) -> tuple[object, ...]:
 @example(["step {i} NAME: 0.{i}", "step 1 then step {i}, NAME: 0.{i}"], "val_bpb", "\n", 1, False, 3000, 2)
 @example(["step {i} NAME: 0.{i}"], "val_bpb", "\n", 1, False, 1 << 20, 0)
 @example(["step {i}: NAME: 0.{i} lr 3e-4", "step {i}: NAME: nan lr 3e-4"], "val_bpb", "\n", 1, False, 3000, 2)
+@example(["step {i}: NAME: nan lr 3e-4"], "nan", "\n", 0, False, 700, 0)
 @example(["bar: {d}%|#| {i}/100 [00:01, NAME=0.{i}]"], "loss", "\r", 0, False, 3000, 2)
 def test_the_shortcut_agrees_with_the_judgement(
     tmp_path: Path, shapes: list[str], name: str, end: str, seed: int, shuffled: bool, piece: int, few: int
@@ -155,7 +156,45 @@ def test_the_shortcut_agrees_with_the_judgement(
         quick = everything(name, log)
     with patched(PIECE=piece, DENSE=10**9, FEW=10**9), pytest.MonkeyPatch.context() as monkeypatch:
         monkeypatch.setattr(template.Learner, "steps", lambda *_: None)
+        monkeypatch.setattr(console.Judge, "heads", property(lambda _: True, lambda *_: None), raising=False)
         assert quick == everything(name, log)
+
+
+def last(name: str, log: str) -> tuple[object, ...]:
+    """What a reader of the last value can learn."""
+    found = console.find(name, log, whole=False)
+    reading = aggregate.reading("m", found, "last", "max")
+    return (
+        repr(reading[:-1]),
+        reading.reason.partition("; there is ")[0],
+        found.faults,
+        found.locate and found.locate(0),
+    )
+
+
+@RELAXED
+@given(
+    st.lists(st.sampled_from(LINES), min_size=1, max_size=3),
+    NAMES,
+    ENDS,
+    st.integers(0, 9),
+    st.sampled_from([700, 1 << 20]),
+)
+@example(["a a a 5"], "a a", "\n", 1, 700)
+@example(["\x1b[1mNAME: 0.{i}", "\x1b[1mNAME_ema: 0.{i}"], "loss", "\n", 1, 700)
+@example(["| step | NAME |", "| {i} | 0.{i} |", "NAME_ema: 0.{i}"], "loss", "\n", 1, 700)
+def test_passing_over_longer_names_agrees_with_the_judgement(
+    tmp_path: Path, shapes: list[str], name: str, end: str, seed: int, piece: int
+) -> None:
+    # The values are at the start, the longer names behind them.
+    log = _log(tmp_path, shapes, name, end, seed, shuffled=False)
+    with open(log, "a", encoding="utf-8") as file:
+        file.writelines(f"{name}_ema: 0.{i}{end}best_{name}: 0.{i}{end}" for i in range(100))
+    with patched(PIECE=piece, JUDGED=0):
+        quick = last(name, log)
+    with patched(PIECE=piece, JUDGED=10**9), pytest.MonkeyPatch.context() as monkeypatch:
+        monkeypatch.setattr(console.Judge, "heads", property(lambda _: True, lambda *_: None), raising=False)
+        assert quick == last(name, log)
 
 
 def test_a_dense_line_is_learned() -> None:

@@ -21,6 +21,7 @@ AFTER = 2048  # and behind it
 NEAR = 4096
 SAMPLE = 1 << 15  # bytes that tell how rare a letter is
 TRIED = 40  # letters of a piece that are looked at before its whole word is searched
+JUDGED = 64  # hits of a log that are looked at one by one
 COUNTED = 64 << 20  # up to here a place is named by its line, beyond by its byte
 _T = TypeVar("_T")
 
@@ -101,36 +102,42 @@ def pieces(log: Log, low: int, high: int, *, backward: bool = False) -> Iterator
 def last_hit(log: Log, needle: bytes, judge: Judge[_T], low: int = 0, high: int | None = None) -> _T | None:
     """Walk over the hits of `needle` from the end until `judge` gives something; that, or None.
 
-    Hits that are a part of a longer word are left out in C where there are many of them.
+    After the first dozens, hits that are a part of a longer word are left out in C.
     """
-    seeker = Seeker(needle)
-    for data, base, first, end in pieces(log, low, log.size if high is None else high, backward=True):
-        if seeker.last(data, first, min(end + len(needle) - 1, len(data))) < 0:
-            continue
-        for hit in _hits(data, needle, first, end):
-            result = judge(data, hit, base)
-            if result is not None:
-                return result
+    for data, hit, base in _hits(log, needle, low, log.size if high is None else high):
+        result = judge(data, hit, base)
+        if result is not None:
+            return result
     return None
 
 
-def _hits(data: bytes, needle: bytes, first: int, end: int) -> Iterator[int]:
-    stop = min(end + len(needle) - 1, len(data))
-    if data.count(needle, first, end) > 200 and (words := whole_words(data, needle, first, stop)) is not None:
-        # One of them is judged all the same: the message names the longer word.
-        yield data.rfind(needle, first, stop)
-        yield from reversed(words)
-        return
-    while (hit := data.rfind(needle, first, stop)) >= 0:
-        yield hit
-        stop = hit + len(needle) - 1
+def _hits(log: Log, needle: bytes, low: int, high: int) -> Iterator[tuple[bytes, int, int]]:
+    # Some are judged all the same: the message names the longer words.
+    seeker, left, able = Seeker(needle), JUDGED, separable(needle)
+    for data, base, first, end in pieces(log, low, high, backward=True):
+        stop = min(end + len(needle) - 1, len(data))
+        hit = seeker.last(data, first, stop)
+        while hit >= 0:
+            if able and not left:
+                yield from ((data, place, base) for place in reversed(whole_words(data, needle, first, stop)))
+                break
+            yield data, hit, base
+            left = max(left - 1, 0)
+            stop = hit + len(needle) - 1
+            hit = data.rfind(needle, first, stop)
 
 
-def whole_words(data: bytes, needle: bytes, first: int, stop: int) -> list[int] | None:
-    """The hits of `needle` that are no part of a longer word; None where that cannot be seen this way."""
-    if not needle[:1].isalnum() or b"\x1b" in data:
-        return None  # a colour code in front of a word ends in a letter
-    pattern = re.compile(re.escape(needle) + word(needle))
+def separable(needle: bytes) -> bool:
+    """Whether an expression tells its hits from parts of longer words: no two that overlap are words, as in `a a a`."""
+    overlap = any(needle.startswith(needle[i:]) and not needle[i - 1 : i].isalnum() for i in range(1, len(needle)))
+    return needle[:1].isalnum() and not overlap
+
+
+def whole_words(data: bytes, needle: bytes, first: int, stop: int) -> list[int]:
+    """The hits of a `separable` needle that are no part of a longer word, and perhaps some that are."""
+    # A colour code in front of a word ends in a letter.
+    behind = rb"(?![\w/@])(?![.-]\w)" if b"\x1b" in data else word(needle)
+    pattern = re.compile(re.escape(needle) + behind)
     return [match.start() for match in pattern.finditer(data, first) if match.end() <= stop]
 
 

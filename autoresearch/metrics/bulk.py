@@ -42,7 +42,9 @@ class Bulk:
 
     def __init__(self, judge: console.Judge) -> None:
         self.judge, self.needle = judge, judge.needle
-        self.able = not judge.options and self.needle[:1].isalpha() and not _overlaps(self.needle)
+        self.separable = backwards.separable(self.needle)
+        # A metric called `nan` may be its own value.
+        self.able = not judge.options and self.needle[:1].isalpha() and self.separable and _float(self.needle) is None
         self.leads: list[bytes] = []
         self.glues: list[bytes] = []
         self.ends: list[bytes] = []
@@ -104,8 +106,13 @@ class Bulk:
         self, data: bytes, base: int, first: int, end: int, few: list[int] | None
     ) -> Iterator[tuple[int, float | None, console.Hit | None]]:
         """(place, value, what the judge said when it was asked) of all occurrences that say something."""
+        if few is None and self.separable and not self.judged and not self.judge.others:
+            # For the message: the name may be a part of others, which an expression passes over.
+            for place in _every(data, self.needle, first, min(end, first + NOTED)):
+                self.judge(data, place, base)
         if few is None and (not self.able or b"\x1b" in data):
-            few = _every(data, self.needle, first, min(end + len(self.needle) - 1, len(data)))
+            every = backwards.whole_words if self.separable else _every
+            few = every(data, self.needle, first, min(end + len(self.needle) - 1, len(data)))
         yield from self._listed(data, base, few) if few is not None else self._matched(data, base, first, end)
 
     def _listed(
@@ -123,10 +130,6 @@ class Bulk:
     def _matched(
         self, data: bytes, base: int, first: int, end: int
     ) -> Iterator[tuple[int, float | None, console.Hit | None]]:
-        if not self.judged and not self.judge.others:
-            # For the message: the name may be a part of others, which the expression passes over.
-            for place in _every(data, self.needle, first, min(end, first + NOTED)):
-                self.judge(data, place, base)
         at = first
         while at >= 0:
             pattern, begin, at = self.pattern or self._compile(), at, -1
@@ -183,11 +186,6 @@ class Bulk:
 
 def _any(*choices: bytes) -> bytes:
     return choices[0] if len(choices) == 1 else rb"(?:" + b"|".join(choices) + rb")"
-
-
-def _overlaps(needle: bytes) -> bool:
-    """Whether two occurrences that overlap could both be whole words, as in `a a a` for `a a`."""
-    return any(needle.startswith(needle[i:]) and not needle[i - 1 : i].isalnum() for i in range(1, len(needle)))
 
 
 def _every(data: bytes, needle: bytes, first: int, stop: int) -> list[int]:

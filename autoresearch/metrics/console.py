@@ -28,6 +28,8 @@ BEHIND = re.compile(
     + rb")"
     rb"(?P<open>" + _OPEN + rb"{0,4})" + _GAP + rb"(?P<value>" + numbers.EITHER.encode() + rb")"
 )
+# What follows a name that heads a column: `tables` looks for it where there is no value.
+HEAD = re.compile(rb"[ \t]{0,80}(?:\||\xe2\x94[\x82\x83\x86]|\xe2\x95\x91|\r|\n)")
 _ENDS = (b"\n", b"\r")
 DENSE = 16  # values that are judged before it pays to learn what they look like
 _ANSI = re.compile(ANSI)
@@ -80,12 +82,12 @@ class Judge:
         # What in front of the name says by itself that it begins here; a digit only where no word may be before it.
         digits = b"" if self.name.isalnum() else b"0123456789"
         self.clear = {bytes((byte, 32)) for byte in digits + b",;|"}
-        self.seen = False  # whether the name occurs at all
+        self.heads = False  # whether the name may head a column somewhere
 
     def __call__(self, data: bytes, hit: int, base: int) -> Hit | None:
         """A `Hit`, or None when this occurrence says nothing about the metric."""
-        self.seen = True
         end = hit + len(self.needle)
+        self.heads = self.heads or HEAD.match(data, end) is not None
         if not (data[hit - 2 : hit] in self.clear or self._starts_here(data, hit)):
             return None
         match = BEHIND.match(data, end)
@@ -202,7 +204,7 @@ def find(name: str, path: str, options: tuple[str, ...] = (), *, whole: bool = T
             found = _all(log, judge, source, steps) if whole else _last(log, judge, source)
             if found.values or found.faults:
                 return found
-            if not judge.seen:
+            if not judge.heads:
                 return _nothing(judge, path, source)
             from autoresearch.metrics import tables
 

@@ -55,7 +55,6 @@ class Sweep:
         stop = min(end + len(self.judge.needle) - 1, len(data))
         if self.seeker.last(data, first, stop) < 0:
             return
-        self.judge.seen = True
         values, faults = self.bulk.take(data, base, first, end)
         for before, fault in faults:
             # The first ones and the last say enough; a log of malformed lines must not fill the memory.

@@ -48,11 +48,10 @@ def find(log: backwards.Log, judge: console.Judge, source: str) -> Found:
 
 def _heads(log: backwards.Log, needle: bytes) -> Iterator[int]:
     """Offsets of occurrences that a bar or the line's end follows, the first thousands of them."""
-    bar = rb"(?:\||\xe2\x94[\x82\x83\x86]|\xe2\x95\x91|\r|\n)"
-    pattern = re.compile(re.escape(needle) + rb"(?=[ \t]{0,80}" + bar + rb")")
+    pattern = re.compile(re.escape(needle) + b"(?=" + console.HEAD.pattern + b")")
     left = MOST
     for data, base, first, end in backwards.pieces(log, 0, log.size):
-        if data.find(needle, first, end + len(needle)) < 0:
+        if data.rfind(needle, first, end + len(needle)) < 0:
             continue
         for match in pattern.finditer(data, first):
             if match.start() >= end:
