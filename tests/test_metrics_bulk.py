@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import math
+import os
 import random
+import signal
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -15,7 +17,7 @@ from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from autoresearch import metrics
-from autoresearch.metrics import aggregate, backwards, bulk, console, sweep, template
+from autoresearch.metrics import aggregate, backwards, bulk, child, console, sweep, template
 
 RELAXED = settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None, max_examples=150)
 
@@ -107,7 +109,15 @@ def _log(path: Path, shapes: list[str], name: str, end: str, seed: int, *, shuff
 @contextmanager
 def patched(**values: int) -> Iterator[None]:
     """Small pieces, so that a small log has many; or no learning at all."""
-    places = {"DENSE": console, "FEW": bulk, "PIECE": backwards, "KEPT": sweep, "JUDGED": backwards}
+    places = {
+        "DENSE": console,
+        "FEW": bulk,
+        "PIECE": backwards,
+        "KEPT": sweep,
+        "JUDGED": backwards,
+        "HALVED": sweep,
+        "SENT": sweep,
+    }
     before = {name: getattr(places[name], name) for name in values}
     try:
         for name, value in values.items():
@@ -152,7 +162,7 @@ def test_the_shortcut_agrees_with_the_judgement(
     tmp_path: Path, shapes: list[str], name: str, end: str, seed: int, shuffled: bool, piece: int, few: int
 ) -> None:
     log = _log(tmp_path, shapes, name, end, seed, shuffled=shuffled)
-    with patched(PIECE=piece, DENSE=1, FEW=few, KEPT=100):
+    with patched(PIECE=piece, DENSE=1, FEW=few, KEPT=100, SENT=100, HALVED=1):
         quick = everything(name, log)
     with patched(PIECE=piece, DENSE=10**9, FEW=10**9), pytest.MonkeyPatch.context() as monkeypatch:
         monkeypatch.setattr(template.Learner, "steps", lambda *_: None)
@@ -234,6 +244,35 @@ def test_a_file_that_was_cut_since_gives_no_number_of_its_own(tmp_path: Path) ->
         log.unlink()
         assert len(list(found.values)) == 400
         assert aggregate.reading("m", found, "mean:400", "min").value is None
+
+
+@pytest.mark.parametrize("trouble", ["none", "no fork", "killed", "rubbish"])
+def test_two_halves_are_one_log(tmp_path: Path, trouble: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    log = _log(tmp_path, [*LINES[:8], "NAME: 5 ms", "val_xyz: 1", "eval NAME: 3"], "val_bpb", "\n", 1, shuffled=True)
+    with patched(PIECE=300, KEPT=50, SENT=20):
+        whole = everything("val_bpb", log)
+    came: list[int | None] = []
+    finish = child.finish
+
+    def finished(one: child.Child, limit_s: float | None = None) -> tuple[bytes, int | None]:
+        if trouble == "killed":
+            os.kill(one.pid, signal.SIGKILL)
+        data, code = finish(one, limit_s)
+        came.append(code)
+        return (b"(" if trouble == "rubbish" else b"" if trouble == "killed" else data), code
+
+    def refused() -> int:
+        raise BlockingIOError
+
+    monkeypatch.setattr(child, "finish", finished)
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: {0, 1})
+    if trouble == "no fork":
+        monkeypatch.setattr(os, "fork", refused)
+    with patched(PIECE=300, KEPT=50, SENT=20, HALVED=1):
+        assert everything("val_bpb", log) == whole
+    assert len(came) == (trouble != "no fork")
+    with pytest.raises(ChildProcessError):
+        os.waitpid(-1, os.WNOHANG)
 
 
 def test_ten_million_values_in_little_memory(tmp_path: Path) -> None:

@@ -8,15 +8,12 @@ from __future__ import annotations
 
 import os
 import re
-import select
-import signal
 import struct
-import time
 from array import array
 from collections.abc import Iterator
 
 from autoresearch.errors import Usage
-from autoresearch.metrics import backwards, numbers
+from autoresearch.metrics import backwards, child, numbers
 from autoresearch.metrics.aggregate import NO_STEP, Found
 
 LIMIT_S = 20.0
@@ -89,10 +86,10 @@ def _cut(text: str, before: str) -> str:
 
 
 class _Scan:
-    """The child's work: values in file order, written to a pipe as it goes."""
+    """The child's work: values in file order, handed over as it goes."""
 
-    def __init__(self, pattern: re.Pattern[str], options: tuple[str, ...], out: int) -> None:
-        self.pattern, self.options, self.out = pattern, options, out
+    def __init__(self, pattern: re.Pattern[str], options: tuple[str, ...]) -> None:
+        self.pattern, self.options = pattern, options
         self.group = _group(pattern)
         self.step = pattern.groupindex.get("step")
         self.rows: list[bytes] = []
@@ -115,8 +112,6 @@ class _Scan:
             step = self._step(match, data)
             note = parsed.text.encode("utf-8", "replace")[:64]
             self.rows.append(b"V" + struct.pack("<H", _ROW.size + len(note)) + _ROW.pack(parsed.value, step, at) + note)
-        if len(self.rows) > 1000:
-            self.flush()
         return some
 
     def _step(self, match: re.Match[str], data: bytes) -> int:
@@ -128,15 +123,14 @@ class _Scan:
         near = console.step_near(data, len(data), len(data))
         return NO_STEP if near is None else near
 
-    def flush(self) -> None:
-        """Hand what was found to the parent."""
+    def taken(self) -> bytes:
+        """What was found since the last call."""
         data = b"".join(self.rows)
         self.rows = []
-        while data:
-            data = data[os.write(self.out, data) :]
+        return data
 
 
-def _scan(path: str, scan: _Scan, whole: bool) -> None:
+def _scan(path: str, scan: _Scan, whole: bool) -> Iterator[bytes]:
     with backwards.Log(path) as log:
         high = log.size
         while high > 0:
@@ -145,10 +139,12 @@ def _scan(path: str, scan: _Scan, whole: bool) -> None:
             some = False
             for at, line in _lines(log, low, high):
                 some = scan.line(line, at) or some
+                if len(scan.rows) > 1000:
+                    yield scan.taken()
             if some or whole:
                 break
             high = low
-        scan.flush()
+        yield scan.taken()
 
 
 def _line_begin(log: backwards.Log, at: int) -> int:
@@ -193,53 +189,13 @@ def find(text: str, path: str, options: tuple[str, ...] = (), *, whole: bool = T
     source = f"console {os.path.basename(path)} {text}"
     if not os.path.isfile(path):
         return Found(source, trouble=f"cannot read {path}: No such file or directory")
-    out, into = os.pipe()
-    child = os.fork()
-    if child == 0:
-        _child(pattern, options, path, whole, out, into)
-    os.close(into)
-    data, code = _receive(out, child, limit_s)
+    scan = _Scan(pattern, options)
+    data, code = child.finish(child.start(lambda: _scan(path, scan, whole)), limit_s)
     if code is None:
         return Found(source, trouble=f"the expression {text} took longer than {limit_s:g} s and was given up")
     if code != 0:
         return Found(source, trouble=f"reading {path} with the expression {text} failed")
     return _unpack(data, source, path, whole)
-
-
-def _child(pattern: re.Pattern[str], options: tuple[str, ...], path: str, whole: bool, out: int, into: int) -> None:
-    code = 1
-    try:
-        os.close(out)
-        for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGALRM):
-            signal.signal(number, signal.SIG_DFL)
-        _scan(path, _Scan(pattern, options, into), whole)
-        code = 0
-    finally:
-        # Nothing of the parent's may run here: no exit handler, no buffered output written twice.
-        os._exit(code)
-
-
-def _receive(out: int, child: int, limit_s: float) -> tuple[bytes, int | None]:
-    """(what the child wrote, its wait status, None when its time was up); the child is gone afterwards."""
-    parts, deadline, ended = [], time.monotonic() + limit_s, False
-    try:
-        while (left := deadline - time.monotonic()) > 0:
-            if not select.select([out], [], [], left)[0]:
-                break
-            part = os.read(out, 1 << 16)
-            if not part:
-                ended = True
-                break
-            parts.append(part)
-    finally:
-        os.close(out)
-        if not ended:
-            os.kill(child, signal.SIGKILL)
-        try:
-            code = os.waitpid(child, 0)[1]
-        except ChildProcessError:
-            code = 0  # someone else's wait has taken it
-    return b"".join(parts), code if ended else None
 
 
 def _unpack(data: bytes, source: str, path: str, whole: bool) -> Found:

@@ -1,22 +1,27 @@
 """All values of a metric in a log of any size, in little memory.
 
 A first pass keeps of every piece of the file how many values it has and the least and greatest of them. Who asks
-for single values or for the whole curve has the pieces read again, one at a time.
+for single values or for the whole curve has the pieces read again, one at a time. A big file is passed over by two
+processes, one half each: `grep | awk` has two cores as well.
 """
 
 from __future__ import annotations
 
+import marshal
 import math
+import os
 from array import array
 from bisect import bisect_right
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple, overload
 
-from autoresearch.metrics import backwards, console, direction, template
+from autoresearch.metrics import backwards, child, console, direction, template
 from autoresearch.metrics.aggregate import NO_STEP, Found
 from autoresearch.metrics.bulk import Bulk
 
-KEPT = 3 << 20  # values that are kept in memory (24 MiB), from the first on
+KEPT = 5 << 19  # values that are kept in memory (20 MiB), from the first on
+SENT = 1 << 18  # and of a second half (2 MiB)
+HALVED = 64 << 20  # bytes from which on a second process takes a half: it costs 5 ms, and saves 10 to 90
 
 
 class Span(NamedTuple):
@@ -42,14 +47,66 @@ class Sweep:
         self.starts: list[int] = []
         self.total = 0
         self.faults: list[tuple[int, str]] = []
+        self.keep = KEPT
         self._kept: dict[int, array[float]] = {}
         self._last: tuple[int, Sequence[float]] = (-1, ())
         self._last_steps: tuple[int, Sequence[int]] = (-1, ())
         self._piece_read: tuple[int, tuple[bytes, int, int, int]] = (-1, (b"", 0, 0, 0))
         self._place: tuple[int, tuple[int, str, int | None]] | None = None
         judge.steps = False
-        for data, base, first, end in backwards.pieces(log, 0, log.size):
+        middle = log.size // 2 // backwards.PIECE * backwards.PIECE if log.size >= HALVED else 0
+        helper = self._second_half(log, middle) if middle else None
+        joined = False
+        try:
+            self._pass(log, 0, middle)
+        finally:
+            if helper is not None:
+                joined = self._join(*child.finish(helper))
+        if not joined:
+            self._pass(log, middle, log.size)
+
+    def _pass(self, log: backwards.Log, low: int, high: int, parent: int = 0) -> None:
+        for data, base, first, end in backwards.pieces(log, low, high):
             self._piece(data, base, first, end)
+            if parent and os.getppid() != parent:
+                return  # nobody waits for it any more
+
+    def _second_half(self, log: backwards.Log, middle: int) -> child.Child | None:
+        """Have a child pass over the file from `middle` on; None where that is not possible or not faster."""
+        parent = os.getpid()
+
+        def work() -> Iterator[bytes]:
+            self.keep = SENT
+            self._pass(log, middle, log.size, parent)
+            kept = {number: values.tobytes() for number, values in self._kept.items()}
+            others = list(self.judge.others)
+            yield marshal.dumps((list(map(tuple, self.spans)), kept, self.total, self.faults, self.judge.heads, others))
+
+        try:
+            return child.start(work) if len(os.sched_getaffinity(0)) > 1 else None
+        except OSError:
+            return None
+
+    def _join(self, data: bytes, code: int | None) -> bool:
+        """Add what the child has found; False when it came to nothing."""
+        if code != 0:
+            return False
+        try:
+            spans, kept, total, faults, heads, others = marshal.loads(data)
+        except (ValueError, EOFError, TypeError):
+            return False
+        for number, values in kept.items():
+            self._kept[len(self.spans) + number] = array("d", values)
+        for row in spans:
+            span = Span(*row)
+            self.starts.append(span.before + self.total)
+            self.spans.append(span._replace(before=span.before + self.total))
+        for before, fault in faults:
+            self._fault(self.total + before, fault)
+        self.total += total
+        self.judge.heads = self.judge.heads or heads
+        self.judge.others.update(dict.fromkeys(others[: 5 - len(self.judge.others)]))
+        return True
 
     def _piece(self, data: bytes, base: int, first: int, end: int) -> None:
         stop = min(end + len(self.judge.needle) - 1, len(data))
@@ -57,19 +114,22 @@ class Sweep:
             return
         values, faults = self.bulk.take(data, base, first, end)
         for before, fault in faults:
-            # The first ones and the last say enough; a log of malformed lines must not fill the memory.
-            del self.faults[3:]
-            self.faults.append((self.total + before, fault))
+            self._fault(self.total + before, fault)
         if not values:
             return
         finite = values if math.isfinite(sum(values)) else [value for value in values if math.isfinite(value)]
         low, high = (min(finite), max(finite)) if finite else (math.nan, math.nan)
-        if self.total < KEPT:
+        if self.total < self.keep:
             self._kept[len(self.spans)] = array("d", values)
         self._last = (len(self.spans), values)
         self.spans.append(Span(base + first, base + end, self.total, len(values), low, high))
         self.starts.append(self.total)
         self.total += len(values)
+
+    def _fault(self, before: int, fault: str) -> None:
+        # The first ones and the last say enough; a log of malformed lines must not fill the memory.
+        del self.faults[3:]
+        self.faults.append((before, fault))
 
     def values(self, number: int) -> Sequence[float]:
         """The values of one span."""

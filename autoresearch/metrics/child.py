@@ -1,0 +1,71 @@
+"""Work in a forked child, its result as bytes through a pipe: where it may hang, or where a second core halves it."""
+
+from __future__ import annotations
+
+import os
+import select
+import signal
+import time
+from collections.abc import Callable, Iterable
+from typing import NamedTuple
+
+
+class Child(NamedTuple):
+    """A child at work: its process id and where its result is read."""
+
+    pid: int
+    out: int
+
+
+def start(work: Callable[[], Iterable[bytes]]) -> Child:
+    """Fork a child that writes what `work` gives and ends; raises OSError when there can be no other process."""
+    out, into = os.pipe()
+    try:
+        pid = os.fork()
+    except OSError:
+        os.close(out)
+        os.close(into)
+        raise
+    if pid == 0:
+        _run(work, out, into)
+    os.close(into)
+    return Child(pid, out)
+
+
+def _run(work: Callable[[], Iterable[bytes]], out: int, into: int) -> None:
+    code = 1
+    try:
+        os.close(out)
+        for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGALRM):
+            signal.signal(number, signal.SIG_DFL)
+        for data in work():
+            while data:
+                data = data[os.write(into, data) :]
+        code = 0
+    finally:
+        # Nothing of the parent's may run here: no exit handler, no buffered output written twice.
+        os._exit(code)
+
+
+def finish(child: Child, limit_s: float | None = None) -> tuple[bytes, int | None]:
+    """(what the child wrote, its wait status, None when its time was up); the child is gone afterwards."""
+    parts, deadline, ended = [], None if limit_s is None else time.monotonic() + limit_s, False
+    try:
+        while deadline is None or time.monotonic() < deadline:
+            left = None if deadline is None else max(deadline - time.monotonic(), 0.0)
+            if not select.select([child.out], [], [], left)[0]:
+                break
+            part = os.read(child.out, 1 << 16)
+            if not part:
+                ended = True
+                break
+            parts.append(part)
+    finally:
+        os.close(child.out)
+        if not ended:
+            os.kill(child.pid, signal.SIGKILL)
+        try:
+            code = os.waitpid(child.pid, 0)[1]
+        except ChildProcessError:
+            code = 0  # someone else's wait has taken it
+    return b"".join(parts), code if ended else None
