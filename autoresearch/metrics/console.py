@@ -18,7 +18,7 @@ ANSI = rb"\x1b(?:\[[0-?]{0,24}[ -/]{0,4}[@-~]|\][^\x07\x1b\r\n]{0,500}(?:\x07|\x
 _GAP = rb"(?>(?:[ \t]|\xc2\xa0|" + ANSI + rb"){0,80})"
 _SEP = rb":=|==|=>|->|[:=|]|\xe2\x94[\x82\x83\x86]|\xe2\x95\x91|\xe2\x86\x92|\.{2,80}"
 _OPEN = rb"(?:[\[({\"'`]|(?:(?:torch|np|numpy|jnp|tf)\.)?(?:tensor|[aA]rray|Tensor|float[0-9_]{0,3}|bfloat16)\()"
-BEHIND = re.compile(
+BEHIND = numbers.later(
     rb"(?P<quote>(?:\\?[\"'`]|\xe2\x80\x9d)?)(?P<gap>"
     + _GAP
     + rb")(?P<sep>(?:"
@@ -29,14 +29,14 @@ BEHIND = re.compile(
     rb"(?P<open>" + _OPEN + rb"{0,4})" + _GAP + rb"(?P<value>" + numbers.EITHER.encode() + rb")"
 )
 # What follows a name that heads a column: `tables` looks for it where there is no value.
-HEAD = re.compile(rb"[ \t]{0,80}(?:\||\xe2\x94[\x82\x83\x86]|\xe2\x95\x91|\r|\n)")
+HEAD = numbers.later(rb"[ \t]{0,80}(?:\||\xe2\x94[\x82\x83\x86]|\xe2\x95\x91|\r|\n)")
 _ENDS = (b"\n", b"\r")
 DENSE = 16  # values that are judged before it pays to learn what they look like
-_ANSI = re.compile(ANSI)
-ANSI_TEXT = re.compile(ANSI.decode("ascii"))
-_WORD_BEFORE = re.compile(r"(?:^|[\s(\[{|│┃,;:])([^\W\d_][\w./-]*) $")
-_LOGGER = re.compile(r"(?:^|[\s\]])(?:DEBUG|INFO|WARN|WARNING|ERROR|CRITICAL):[\w.]{0,80}:$")
-_COUNTED = re.compile(r"(?:epoch|step|iter|iteration|rank|batch)_?\d+", re.IGNORECASE)
+_ANSI = numbers.later(ANSI)
+ANSI_TEXT = numbers.later(ANSI.decode("ascii"))
+_WORD_BEFORE = numbers.later(r"(?:^|[\s(\[{|│┃,;:])([^\W\d_][\w./-]*) $")
+_LOGGER = numbers.later(r"(?:^|[\s\]])(?:DEBUG|INFO|WARN|WARNING|ERROR|CRITICAL):[\w.]{0,80}:$")
+_COUNTED = numbers.later(r"(?:epoch|step|iter|iteration|rank|batch)_?\d+", re.IGNORECASE)
 # Words that may stand in front of a metric without being a part of its name.
 _PLAIN_WORDS = frozenset(
     re.findall(
@@ -54,12 +54,12 @@ _QUALIFIERS = frozenset(
         "evaluation dev teacher student reference policy value per-token",
     )
 )
-STEP = re.compile(
+STEP = numbers.later(
     rb"(?i)(?<![\w/.-])(?:(?:global|total|train|training)[_ ])?(?:steps?|iterations?|iter|epoch)"
     rb"[\"']?[ \t]{0,8}[:=#]?[ \t]{0,8}"
     rb"([0-9]{1,15})(?![0-9.]*[eE.%][0-9])"
 )
-EPOCH = re.compile(rb"(?i)epoch")
+EPOCH = numbers.later(rb"(?i)epoch")
 
 
 class Hit(NamedTuple):
@@ -158,9 +158,9 @@ def visible(data: bytes) -> str:
     )
 
 
-_NEXT_CELL = re.compile(rf"\s*[|│┃┆║]\s*({numbers.NUMBER})\s*(?:[|│┃┆║]|$)", re.ASCII)
-_ARROW = re.compile(rf"\s*(?:->|=>|→)\s*{numbers.NUMBER}", re.ASCII)
-_NEXT_ITEM = re.compile(rf"\s*[,;\s]\s*{numbers.NUMBER}", re.ASCII)
+_NEXT_CELL = numbers.later(rf"\s*[|│┃┆║]\s*({numbers.NUMBER})\s*(?:[|│┃┆║]|$)", re.ASCII)
+_ARROW = numbers.later(rf"\s*(?:->|=>|→)\s*{numbers.NUMBER}", re.ASCII)
+_NEXT_ITEM = numbers.later(rf"\s*[,;\s]\s*{numbers.NUMBER}", re.ASCII)
 
 
 def _several(opened: bytes, separator: bytes, after: str) -> str:

@@ -20,13 +20,13 @@ STARTING = "▶ Starting validation at step ".encode()
 HEADER = "📊 Validation Results".encode()
 TRAINING = "📊 Training Results:".encode()
 CONTROLLER = b"step_metrics={"
-_HEADER = re.compile(r"📊 Validation Results(?: for `([^`]+)` set)?:\s*")
-_STARTING = re.compile(r"▶ Starting validation at step (\d{1,15})(?: for `([^`]+)` set)?\.{2,3}\s*", re.ASCII)
-_PREFIXED = re.compile(r"\(\w[^()]* pid=\d+[^)]*\)")
-_BULLET = re.compile(rf"\s{{2,6}}• ([^:]{{1,80}}):\s+({numbers.EITHER})(.*)", re.ASCII)
-_STEP_HEADER = re.compile(rb"={20,30} Step (\d{1,15})/\d{1,15} ={20,30}")
-_NUMBERED = re.compile(rb"train step (\d{1,15})/")
-_LABEL = re.compile(r"[A-Z ]")  # what a console label has and a metric's name has not
+_HEADER = numbers.later(r"📊 Validation Results(?: for `([^`]+)` set)?:\s*")
+_STARTING = numbers.later(r"▶ Starting validation at step (\d{1,15})(?: for `([^`]+)` set)?\.{2,3}\s*", re.ASCII)
+_PREFIXED = numbers.later(r"\(\w[^()]* pid=\d+[^)]*\)")
+_BULLET = numbers.later(rf"\s{{2,6}}• ([^:]{{1,80}}):\s+({numbers.EITHER})(.*)", re.ASCII)
+_STEP_HEADER = numbers.later(rb"={20,30} Step (\d{1,15})/\d{1,15} ={20,30}")
+_NUMBERED = numbers.later(rb"train step (\d{1,15})/")
+_LABEL = numbers.later(r"[A-Z ]")  # what a console label has and a metric's name has not
 _LABELS = {  # console label -> metric, where the rule (lower case, blanks to underscores) does not give it
     "average_response_length": "avg_length",
     "avg_reward": "reward",

@@ -8,24 +8,42 @@ from __future__ import annotations
 
 import math
 import re
-from typing import NamedTuple
+from typing import Any, AnyStr, Generic, NamedTuple, cast
 
 from autoresearch.errors import Usage
+
+
+class _Later(Generic[AnyStr]):
+    def __init__(self, text: AnyStr, flags: int) -> None:
+        self._text: AnyStr = text
+        self._flags = flags
+
+    def __getattr__(self, name: str) -> Any:
+        compiled = re.compile(self._text, self._flags)
+        for one in ("match", "fullmatch", "search", "finditer", "split", "sub", "pattern"):
+            setattr(self, one, getattr(compiled, one))
+        return getattr(compiled, name)
+
+
+def later(text: AnyStr, flags: int = 0) -> re.Pattern[AnyStr]:
+    """A pattern that is compiled when it is first used: those of a reader take 4 ms, and a log may need none."""
+    return cast("re.Pattern[AnyStr]", _Later(text, flags))
+
 
 NUMBER = r"[+-]?(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+)(?:[eE][+-]?[0-9]+)?"
 # nan and inf as C, Python, Java, JavaScript and the old Microsoft runtime print them.
 NONFINITE = r"[+-]?(?:[0-9]\.\#[A-Za-z]+[0-9]*|(?i:nan)(?:\([A-Za-z0-9]{0,12}\))?|(?i:inf(?:inity)?))(?![0-9A-Za-z_])"
-_WHOLE = re.compile(rf"({NUMBER})|({NONFINITE})", re.ASCII)
+_WHOLE = later(rf"({NUMBER})|({NONFINITE})", re.ASCII)
 EITHER = rf"(?:{NONFINITE}|{NUMBER})"  # `1.#INF` begins like a number
-_GROUPED = re.compile(r"[+-]?[0-9]{1,3}(?:,[0-9]{3})+(?:\.[0-9]*)?(?:[eE][+-]?[0-9]+)?", re.ASCII)
-_PLAIN = re.compile(r"-?[0-9]+(?:\.[0-9]+)?(?:[eE][+-]?[0-9]+)?", re.ASCII)
+_GROUPED = later(r"[+-]?[0-9]{1,3}(?:,[0-9]{3})+(?:\.[0-9]*)?(?:[eE][+-]?[0-9]+)?", re.ASCII)
+_PLAIN = later(r"-?[0-9]+(?:\.[0-9]+)?(?:[eE][+-]?[0-9]+)?", re.ASCII)
 # After a blank only these words are units; any other word may be the next name of the line.
-UNIT_WORD = re.compile(
+UNIT_WORD = later(
     r"[ \t](?P<unit>[nuµm]?s|secs?|seconds?|msecs?|mins?|minutes?|hours?|h|[KMGT]i?B|bytes|tokens?|toks?|samples?|"
     r"percent|pct|[KMGT]?FLOPS?|(?:it|its|tok|toks|tokens|samples?|steps?|[KMGT]?i?B|req|requests)/(?:s|sec|second|min)\S*)"
     r"(?![\w/])(?![ \t]*[:=]|[ \t]+[-+.]?[0-9])",
 )
-_UNIT_HERE = re.compile(r"[^\W\d_]\S{0,15}|[µ°]\S{0,15}")
+_UNIT_HERE = later(r"[^\W\d_]\S{0,15}|[µ°]\S{0,15}")
 _MARKS = ("%", "％")
 DECLARABLE = ("percent", "fraction", "thousands")
 
