@@ -115,7 +115,7 @@ def patched(**values: int) -> Iterator[None]:
         "PIECE": backwards,
         "KEPT": sweep,
         "JUDGED": backwards,
-        "HALVED": sweep,
+        "WORTH": child,
         "SENT": sweep,
     }
     before = {name: getattr(places[name], name) for name in values}
@@ -162,7 +162,7 @@ def test_the_shortcut_agrees_with_the_judgement(
     tmp_path: Path, shapes: list[str], name: str, end: str, seed: int, shuffled: bool, piece: int, few: int
 ) -> None:
     log = _log(tmp_path, shapes, name, end, seed, shuffled=shuffled)
-    with patched(PIECE=piece, DENSE=1, FEW=few, KEPT=100, SENT=100, HALVED=1):
+    with patched(PIECE=piece, DENSE=1, FEW=few, KEPT=100, SENT=100, WORTH=1):
         quick = everything(name, log)
     with patched(PIECE=piece, DENSE=10**9, FEW=10**9), pytest.MonkeyPatch.context() as monkeypatch:
         monkeypatch.setattr(template.Learner, "steps", lambda *_: None)
@@ -200,7 +200,7 @@ def test_passing_over_longer_names_agrees_with_the_judgement(
     log = _log(tmp_path, shapes, name, end, seed, shuffled=False)
     with open(log, "a", encoding="utf-8") as file:
         file.writelines(f"{name}_ema: 0.{i}{end}best_{name}: 0.{i}{end}" for i in range(100))
-    with patched(PIECE=piece, JUDGED=0):
+    with patched(PIECE=piece, JUDGED=0, WORTH=700):
         quick = last(name, log)
     with patched(PIECE=piece, JUDGED=10**9), pytest.MonkeyPatch.context() as monkeypatch:
         monkeypatch.setattr(console.Judge, "heads", property(lambda _: True, lambda *_: None), raising=False)
@@ -268,7 +268,7 @@ def test_two_halves_are_one_log(tmp_path: Path, trouble: str, monkeypatch: pytes
     monkeypatch.setattr(os, "sched_getaffinity", lambda _: {0, 1})
     if trouble == "no fork":
         monkeypatch.setattr(os, "fork", refused)
-    with patched(PIECE=300, KEPT=50, SENT=20, HALVED=1):
+    with patched(PIECE=300, KEPT=50, SENT=20, WORTH=1):
         assert everything("val_bpb", log) == whole
     assert len(came) == (trouble != "no fork")
     with pytest.raises(ChildProcessError):
