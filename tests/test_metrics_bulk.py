@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import os
 import random
+import select
 import signal
 import subprocess
 import sys
@@ -273,6 +274,20 @@ def test_two_halves_are_one_log(tmp_path: Path, trouble: str, monkeypatch: pytes
     assert len(came) == (trouble != "no fork")
     with pytest.raises(ChildProcessError):
         os.waitpid(-1, os.WNOHANG)
+
+
+def test_a_child_does_not_outlive_its_parent() -> None:
+    out, into = os.pipe()
+    code = (
+        "import os, signal, sys; from autoresearch.metrics import child\n"
+        "child.start(lambda: iter(int, 1))\n"  # works for ever, and holds our pipe
+        "os.kill(os.getpid(), signal.SIGKILL)"
+    )
+    subprocess.run([sys.executable, "-c", code], check=False, pass_fds=[into])
+    os.close(into)
+    with open(out, "rb") as held:
+        assert select.select([held], [], [], 10)[0]
+        assert held.read() == b""
 
 
 def test_ten_million_values_in_little_memory(tmp_path: Path) -> None:

@@ -105,7 +105,7 @@ def last_hit(log: Log, needle: bytes, judge: Judge[_T], low: int = 0, high: int 
     """Walk over the hits of `needle` from the end until `judge` gives something; that, or None.
 
     After the first dozens, hits that are a part of a longer word are left out in C. What is not found near the end is
-    mostly not there: a second process then looks whether `needle` is in the lower half at all.
+    mostly not there: a second process then looks whether the lower half has any to judge.
     """
     high = log.size if high is None else high
     near = max(high - child.WORTH, low)
@@ -115,7 +115,8 @@ def last_hit(log: Log, needle: bytes, judge: Judge[_T], low: int = 0, high: int 
     if near - low < child.WORTH:
         return _walk(log, needle, judge, low, near)
     middle = (low + near) // 2
-    helper = child.beside(lambda: [b"%d" % rfind(log, needle, low, middle)])
+    candidates = (base + hit for _, hit, base in _hits(log, needle, low, middle, judged=0))
+    helper = child.beside(lambda: [b"%d" % next(candidates, -1)])
     try:
         result = _walk(log, needle, judge, middle, near)
     finally:
@@ -135,9 +136,9 @@ def _walk(log: Log, needle: bytes, judge: Judge[_T], low: int, high: int) -> _T 
     return None
 
 
-def _hits(log: Log, needle: bytes, low: int, high: int) -> Iterator[tuple[bytes, int, int]]:
-    # Some are judged all the same: the message names the longer words.
-    seeker, left, able = Seeker(needle), JUDGED, separable(needle)
+def _hits(log: Log, needle: bytes, low: int, high: int, judged: int | None = None) -> Iterator[tuple[bytes, int, int]]:
+    # Parts of longer words are among the first ones all the same: the message names them.
+    seeker, left, able = Seeker(needle), JUDGED if judged is None else judged, separable(needle)
     for data, base, first, end in pieces(log, low, high, backward=True):
         stop = min(end + len(needle) - 1, len(data))
         hit = seeker.last(data, first, stop)

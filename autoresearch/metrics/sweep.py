@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import marshal
 import math
-import os
 from array import array
 from bisect import bisect_right
 from collections.abc import Iterator, Sequence
@@ -64,19 +63,16 @@ class Sweep:
         if not joined:
             self._pass(log, middle, log.size)
 
-    def _pass(self, log: backwards.Log, low: int, high: int, parent: int = 0) -> None:
+    def _pass(self, log: backwards.Log, low: int, high: int) -> None:
         for data, base, first, end in backwards.pieces(log, low, high):
             self._piece(data, base, first, end)
-            if parent and os.getppid() != parent:
-                return  # nobody waits for it any more
 
     def _second_half(self, log: backwards.Log, middle: int) -> child.Child | None:
         """Have a child pass over the file from `middle` on; None where that is not possible or not faster."""
-        parent = os.getpid()
 
         def work() -> Iterator[bytes]:
             self.keep = SENT
-            self._pass(log, middle, log.size, parent)
+            self._pass(log, middle, log.size)
             kept = {number: values.tobytes() for number, values in self._kept.items()}
             others = list(self.judge.others)
             yield marshal.dumps((list(map(tuple, self.spans)), kept, self.total, self.faults, self.judge.heads, others))
