@@ -16,7 +16,6 @@ GIB = 2**30
 METRIC = "val_bpb"
 NEEDLE = f"{METRIC}: 0.7421\n"
 MEMORY_MIB = 64.0
-# One filler line in a hundred carries the metric in the log for "all values".
 FILLER = "step {0}: loss {1:.4f} lr 3.0e-04 tokens 123456 dt 812 ms mfu 41.2 grad_norm 0.{0:04d} reward 0.5 kl 0.01\n"
 
 
@@ -42,15 +41,30 @@ def shell(line: str, path: str, env: dict[str, str], codes: tuple[int, ...] = (0
     return lambda: measure.command(["bash", "-c", line, "bash", path], env, codes=codes)
 
 
-def filler(carriage: bool = False) -> bytes:
-    """Return about 1 MiB of a training's chatter; `carriage`: as one progress bar that never ends its line."""
+def filler(carriage: bool = False, longer: bool = False) -> bytes:
+    """Return about 1 MiB of a training's chatter.
+
+    Args:
+        carriage: as one progress bar that never ends its line.
+        longer: with the metric's name as a part of another one in every line.
+    """
     text = "".join(FILLER.format(n, 2.0 + n / 9000) for n in range(9000))
+    text = text.replace(" loss ", f" {METRIC}_ema: ") if longer else text
     return (text.replace("\n", "\r") if carriage else text).encode()
 
 
-def make(path: str, size: int, *, first: str = "", last: str = "", each: str = "", carriage: bool = False) -> None:
+def make(
+    path: str,
+    size: int,
+    *,
+    first: str = "",
+    last: str = "",
+    each: str = "",
+    carriage: bool = False,
+    longer: bool = False,
+) -> None:
     """Write a log: `first`, filler up to `size` bytes with `each` after every block of it, `last`."""
-    block = filler(carriage) + each.encode()
+    block = filler(carriage, longer) + each.encode()
     with open(path, "wb") as file:
         file.write(first.encode())
         for _ in range(size // len(block)):
@@ -142,6 +156,23 @@ def _every(path: str, env: dict[str, str], count: int, size: int) -> list[Figure
     return found
 
 
+def _longer(path: str, env: dict[str, str], count: int, size: int) -> list[Figure]:
+    found = []
+    for name, kind, each, line, codes in (
+        ("last value, absent, a longer name on every line", "last", "", "", (1,)),
+        ("all values, one line in 9,000, a longer name on the others", "all", NEEDLE, " | awk '{ print $2 }'", (0,)),
+    ):
+        make(path, size, each=each, longer=True)
+        sides = {
+            "ours": reader(kind, path, f"log:{METRIC}", env, 0.7421 if each else None),
+            "grep": shell(f'LC_ALL=C grep "^{METRIC}: " "$1"{line}', path, env, codes),
+        }
+        costs = measure.turns(sides, count)
+        yardstick = "grep | awk" if line else "grep"
+        found.append(_last(name, costs["ours"], yardstick, costs["grep"], factor=1.0))
+    return found
+
+
 def _last(
     name: str,
     ours: measure.Costs,
@@ -166,4 +197,11 @@ def _last(
     )
 
 
-SHAPES = {"near the end": _near_end, "at the start": _at_start, "absent": _absent, "endless": _endless, "all": _every}
+SHAPES = {
+    "near the end": _near_end,
+    "at the start": _at_start,
+    "absent": _absent,
+    "endless": _endless,
+    "all": _every,
+    "longer names": _longer,
+}
