@@ -161,19 +161,21 @@ def separable(needle: bytes) -> bool:
 def whole_words(data: bytes, needle: bytes, first: int, stop: int) -> list[int]:
     """The hits of a `separable` needle that are no part of a longer word, and perhaps some that are."""
     # A colour code in front of a word ends in a letter.
-    behind = rb"(?![\w/@])(?![.-]\w)" if b"\x1b" in data else word(needle)
+    behind = rb"[^\w/@](?!(?<=[.-])\w)" if b"\x1b" in data else word(needle)
     pattern = re.compile(re.escape(needle) + behind)
-    return [match.start() for match in pattern.finditer(data, first) if match.end() <= stop]
+    return [match.start() for match in pattern.finditer(data, first, stop + 1)]
 
 
 def word(needle: bytes, shape: bytes = rb"(\Z\A)") -> bytes:
     """What an expression has behind the literal `needle` so that it is no part of a longer word.
 
-    `shape`, what may stand there in a value that is known, is tried first; its group is empty where it does not fit.
+    `shape`, what may stand there in a value that is known, is tried first, behind the mark that ends the name; its
+    group is empty where it does not fit.
     """
     # All of it behind the literal: in front of it, it would cost the fast search for the literal. A longer name is put
-    # away before anything else is tried: of a log full of them, 0.5 s instead of 0.7 s for 1 GB.
-    return rb"(?![\w/@])(?:" + shape + rb"|(?![.-]\w)(?<![\w./@\\-]" + re.escape(needle) + rb"))"
+    # away by the next letter, before anything else is tried: of a log full of them, 0.5 s instead of 0.7 s for 1 GB.
+    lone = rb"(?!(?<=[.-])\w)(?<![\w./@\\-]" + re.escape(needle) + rb"[\s\S])"
+    return rb"[^\w/@](?:" + shape + rb"|" + lone + rb")"
 
 
 def find(log: Log, needle: bytes, low: int = 0, high: int | None = None) -> int:

@@ -163,8 +163,8 @@ class Bulk:
         if match is None or match.group("open") or match.group("sep") not in (b":", b"=", b""):
             return
         lead, end = _lead(data, at), _end(data, match.end())
-        glue = re.escape(data[at + len(self.needle) : match.start("value")])
-        if not lead or not end or not glue.isascii():
+        glue = data[at + len(self.needle) : match.start("value")]
+        if not lead or not end or not glue or not glue.isascii():
             return
         new = False
         for known, one in ((self.leads, lead), (self.glues, glue), (self.ends, end)):
@@ -176,10 +176,12 @@ class Bulk:
 
     def _compile(self) -> re.Pattern[bytes]:
         name = re.escape(self.needle)
-        leads = _any(*(rb"(?<=" + lead + name + rb")" for lead in self.leads))
-        shape = leads + _any(*self.glues) + _VALUE + rb"(?=" + b"|".join(self.ends) + rb")"
+        shapes = []
+        for mark in dict.fromkeys(glue[:1] for glue in self.glues):
+            leads = (rb"(?<=" + lead + name + re.escape(mark) + rb")" for lead in self.leads)
+            shapes.append(_any(*leads) + _any(*(re.escape(glue[1:]) for glue in self.glues if glue[:1] == mark)))
         # The name stands first and literal: that is what `re` searches fast.
-        known = (shape,) if self.leads else ()
+        known = (_any(*shapes) + _VALUE + rb"(?=" + b"|".join(self.ends) + rb")",) if shapes else ()
         self.pattern = re.compile(name + backwards.word(self.needle, *known))
         return self.pattern
 
