@@ -76,6 +76,24 @@ def show(argv: list[str]) -> str:
     return shlex.join(argv)
 
 
+def settings(line: str) -> dict[str, str]:
+    """Return what the words of a command set, the last one counting: `key=value`, `--key=value`, `--key value`.
+
+    Args:
+        line: a command as `show` gives it; what is no such line sets nothing.
+    """
+    try:
+        words = shlex.split(line)
+    except ValueError:
+        return {}
+    found: dict[str, str] = {}
+    for word, following in zip(words, [*words[1:], ""], strict=True):
+        key, given, value = word.partition("=")
+        if given or key.startswith("--"):
+            found[key.lstrip("-+~")] = value if given else following
+    return found
+
+
 def script(argv: list[str], tree: str, exports: dict[str, str]) -> str:
     """Return a script that repeats the run by hand, without secrets; it lies beside the logs."""
     lines = [

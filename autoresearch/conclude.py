@@ -10,7 +10,7 @@ import os
 from collections.abc import Sequence
 from typing import Any
 
-from autoresearch import attempts, clock, ledger, metrics, parents, talk
+from autoresearch import attempts, clock, command, ledger, metrics, parents, talk
 from autoresearch.attempts import State
 from autoresearch.campaign import Campaign, secret_values
 from autoresearch.errors import AutoresearchError
@@ -94,7 +94,8 @@ def decide(campaign: Campaign, rows: Sequence[Row], state: State, outcome: Outco
     row = make_row(campaign, rows, state, outcome)
     if state.smoke:
         return row, campaign.where.smoke_ledger
-    why = too_small(rows, row) if row.status == "discard" and state.role == "idea" and outcome.end_cause == "ok" else ""
+    asked = row.status == "discard" and state.role == "idea" and outcome.end_cause == "ok"
+    why = too_small(campaign, rows, row, state.overrides) if asked else ""
     if not why:
         return row, campaign.ledger_path
     smoked = campaign.rows(smoke=True)
@@ -103,13 +104,24 @@ def decide(campaign: Campaign, rows: Sequence[Row], state: State, outcome: Outco
     return row, campaign.where.smoke_ledger
 
 
-def too_small(rows: Sequence[Row], row: Row) -> str:
-    """Return why a run is too small to judge its idea, by its steps against the baseline's; empty when it is not."""
+def too_small(campaign: Campaign, rows: Sequence[Row], row: Row, overrides: list[str]) -> str:
+    """Return why a run is too small to judge its idea, by its steps and batch against the baseline's; else empty."""
     from autoresearch.rules import plumbing
 
-    base = parents.latest(rows, parents.BASELINE)
-    steps = [float(found.metric_step) if found and found.metric_step else None for found in (row, base)]
-    return plumbing.too_small(steps[0], steps[1])
+    latest = parents.latest(rows, parents.BASELINE)
+    base = parents.judged(rows, latest.commit) if latest else None
+    if base is None:
+        return ""
+    return plumbing.too_small(_sizes(campaign, row, overrides), _sizes(campaign, base, []))
+
+
+def _sizes(campaign: Campaign, row: Row, overrides: list[str]) -> dict[str, float]:
+    from autoresearch import recipes
+    from autoresearch.rules import plumbing
+
+    steps = {"steps": float(row.metric_step)} if row.metric_step else {}
+    settings = recipes.values_at(campaign, row.commit, overrides) | command.settings(row.command)
+    return steps | plumbing.batch_sizes(settings)
 
 
 def measure(campaign: Campaign, state: State, outcome: Outcome) -> dict[str, object]:
@@ -144,7 +156,9 @@ def make_row(campaign: Campaign, rows: Sequence[Row], state: State, outcome: Out
     guards = {**measured["signals"], "elapsed_min": outcome.elapsed_s / 60}
     if memory is not None:
         guards["memory_gb"] = memory
-    result = judging.Result(reading.value, outcome.end_cause, _why(outcome, reading), guards, _not_comparable(state))
+    result = judging.Result(
+        reading.value, outcome.end_cause, _why(outcome, reading), guards, _not_comparable(state), outcome.device
+    )
     judged = judging.judge(campaign, rows, state._replace(lines_delta=measured["lines"]), result)
     crash = judged.verdict.status == "crash"
     reasons = [judged.verdict.reason, *state.notes, *([outcome.reason] if outcome.reason and crash else [])]
@@ -172,7 +186,7 @@ def make_row(campaign: Campaign, rows: Sequence[Row], state: State, outcome: Out
         metric_step="" if crash or reading.step is None else str(reading.step),
         metric_best="" if crash or reading.best is None else repr(reading.best),
         metric_source="" if crash else reading.source,
-        parent_metric="" if judged.parent_metric is None else repr(judged.parent_metric),
+        parent_metric="" if judged.parent_metric is None else repr(float(f"{judged.parent_metric:.12g}")),
         memory_source="" if crash else str(measured["memory_source"]),
         checkpoint_path=at.checkpoints,
         artifacts_path=at.artifacts,
@@ -180,6 +194,7 @@ def make_row(campaign: Campaign, rows: Sequence[Row], state: State, outcome: Out
         host=outcome.host or os.uname().nodename,
         verdict_by="rule",
         reason=_public("; ".join(dict.fromkeys(reason for reason in reasons if reason))),
+        device=outcome.device,
     )
 
 

@@ -102,13 +102,12 @@ def baseline_draft(opened: Campaign) -> tuple[Draft, reservation.Publish]:
     from autoresearch.git import hypothesis
 
     rows, smoke = opened.rows(), knobs.flag("SMOKE")
-    more = knobs.count("REPEATS", 1) - 1
     known = parents.latest(rows, parents.BASELINE) or parents.latest(opened.rows(smoke=True), parents.BASELINE)
-    if parents.latest(rows, parents.BASELINE) and not (knobs.flag("REPEAT") or knobs.get("REPEATS") or smoke):
-        row = parents.latest(rows, parents.BASELINE)
-        if row is not None and row.status != "crash":
-            why = f"it is measured already ({row.metric_value})"
-            raise Refused("baseline", why, "make experiment NAME=y ..., or measure it again: REPEAT=1")
+    measured = parents.judged(rows, known.commit) if known else None
+    if measured and not (knobs.flag("REPEAT") or knobs.get("REPEATS") or smoke):
+        why = f"it is measured already ({measured.metric_value})"
+        raise Refused("baseline", why, "make experiment NAME=y ..., or measure it again: REPEAT=1")
+    more = check_repeats(1 if known else opened.plan.repeats or 1)
     subject = f"baseline: {opened.plan.recipe or opened.name} unmodified"
     branch = opened.branch(parents.BASELINE)
     commit = known.commit if known else own_tip(opened, parents.BASELINE)
@@ -189,8 +188,10 @@ def nothing() -> None:
     """Publish nothing: the branch is there."""
 
 
-def check_repeats() -> int:
-    """Return how many runs follow the first one."""
-    if knobs.flag("SMOKE") and knobs.get("REPEATS"):
+def check_repeats(runs: int = 1) -> int:
+    """Return how many runs follow the first one; `runs` are made in all where the call does not say."""
+    if not knobs.flag("SMOKE"):
+        return knobs.count("REPEATS", runs) - 1
+    if knobs.get("REPEATS"):
         raise Usage("REPEATS", "a plumbing run is not repeated", "leave SMOKE or REPEATS out")
-    return knobs.count("REPEATS", 1) - 1
+    return 0

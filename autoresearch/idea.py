@@ -58,11 +58,20 @@ def draft(opened: Campaign, *, adopt: bool = False) -> tuple[Draft, reservation.
             lines_delta=None if start.adopted or (made and made.paths) else 0,
             smoke=knobs.flag("SMOKE"),
             role="repeat" if repeat else "idea",
+            confirms=picked(opened, rows, start) if repeat else "",
             more=experiment.check_repeats(),
             notes=notes,
         ),
         publisher(opened, start, made, overrides),
     )
+
+
+def picked(opened: Campaign, rows: Sequence[Row], start: Start) -> str:
+    """Return the attempt whose luck a repeat looks at, where the plan has each keep measured afresh; else empty."""
+    kept = parents.judged(rows, start.tip)
+    if kept is None or kept.status != "keep" or opened.plan.repeats < 2:
+        return ""
+    return parents.named(kept, parents.FRESH) or kept.id
 
 
 def find(opened: Campaign, rows: Sequence[Row], name: str) -> Start:

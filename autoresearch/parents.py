@@ -12,7 +12,8 @@ from autoresearch.errors import Refused
 from autoresearch.rows import Row, column, places, unescape, valid
 
 BASELINE = "baseline"
-CONFIRMS = "confirming run for "  # how a row names the attempt that it is to confirm
+# How a row names the attempt whose luck it looks at: before the verdict (CONFIRM), or after a keep (REPEATS).
+CONFIRMS, FRESH = "confirming run for ", "fresh run of "
 
 
 class Parent(NamedTuple):
@@ -85,9 +86,9 @@ def best_kept(rows: Sequence[Row], direction: str) -> Row | None:
     return rows[best[-1]] if best else None
 
 
-def values_of(rows: Sequence[Row], commit: str) -> list[float]:
-    """Return the valid values that count for a commit, in ledger order."""
-    return [value for at in counted(rows, _measured(rows, commit)) if (value := rows[at].value) is not None]
+def values_of(rows: Sequence[Row], commit: str, picked: str = "") -> list[float]:
+    """Return the valid values that count for a commit, in ledger order, without the attempt `picked`."""
+    return [value for at in counted(rows, _measured(rows, commit), picked) if (value := rows[at].value) is not None]
 
 
 def _measured(rows: Sequence[Row], commit: str) -> list[int]:
@@ -96,21 +97,26 @@ def _measured(rows: Sequence[Row], commit: str) -> list[int]:
     return [at for at in places(rows, "commit", commit) if statuses[at] != "crash"]
 
 
-def counted(rows: Sequence[Row], measured: list[int]) -> list[int]:
-    """Return where those rows of one commit are that count: not the run that fresh runs were to confirm.
+def counted(rows: Sequence[Row], measured: list[int], picked: str = "") -> list[int]:
+    """Return where those rows of one commit are that count: not the run that led to fresh ones, nor `picked`.
 
     That run was picked for being high; once there are fresh ones it would only overstate the result.
     """
-    if len(measured) < 2:
+    if len(measured) < 2 and not picked:
         return measured
-    picked = {confirms(rows[at]) for at in measured}
-    return [at for at in measured if rows[at].id not in picked]
+    left_out = {picked, *(confirms(rows[at]) or named(rows[at], FRESH) for at in measured)}
+    return [at for at in measured if rows[at].id not in left_out]
 
 
 def confirms(row: Row) -> str:
     """Return the id of the attempt that a row's run was to confirm, empty for any other run."""
-    _, named, rest = row.reason.partition(CONFIRMS)
-    return re.split(r"[^a-z0-9._-]", rest, maxsplit=1)[0] if named else ""
+    return named(row, CONFIRMS)
+
+
+def named(row: Row, words: str) -> str:
+    """Return the id of the attempt that a row's reason names behind these words, empty when it does not."""
+    _, found, rest = row.reason.partition(words)
+    return re.split(r"[^a-z0-9._-]", rest, maxsplit=1)[0] if found else ""
 
 
 def require_baseline(campaign: Campaign, rows: Sequence[Row]) -> Row:

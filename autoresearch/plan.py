@@ -42,6 +42,7 @@ class Plan(NamedTuple):
     require: list[str] = []
     noise: str = ""  # declared standard deviation of the metric; empty when unknown
     confirm: int = 0
+    repeats: int = 0  # runs of the baseline, and further runs of each keep; 0 and 1: one run each
     guard: str = ""
     protect: list[str] = []
     smoke_overrides: str = ""

@@ -74,6 +74,8 @@ def _texts(made: Plan) -> Plan:
         changes["noise"] = knobs.text("NOISE").strip()
     if knobs.get("CONFIRM") is not None:
         changes["confirm"] = knobs.count("CONFIRM", 0, least=0)
+    if knobs.get("REPEATS") is not None:
+        changes["repeats"] = knobs.count("REPEATS", 0, least=0)
     if knobs.get("LEDGER") is not None:
         if knobs.text("LEDGER") not in ("scratch", ""):
             raise Usage("LEDGER", f"{knobs.text('LEDGER')!r} is not a place", "write LEDGER=scratch, or leave it out")

@@ -23,7 +23,11 @@ def next_one(campaign: Campaign, last: State) -> State | None:
     row = ledger.find(rows, last.experiment, last.attempt)
     if row is None or row.end_cause == "stopped" or os.path.exists(attempts.stop_file(campaign.where, last.id)):
         return None
-    draft = _repeat(last) if last.more > 0 else _confirming_run(campaign, rows, last, row)
+    draft = (
+        _repeat(last)
+        if last.more > 0
+        else _look_again(campaign, last, row) or _confirming_run(campaign, rows, last, row)
+    )
     if draft is None:
         return None
     try:
@@ -54,9 +58,18 @@ def _repeat(last: State) -> Draft:
         smoke=last.smoke,
         role="repeat",
         more=last.more - 1,
+        confirms=last.confirms,
         notes=last.notes,
         lock=last.lock,
     )
+
+
+def _look_again(campaign: Campaign, last: State, row: Row) -> Draft | None:
+    """Return the first fresh run of an idea that was just kept, when the plan repeats: it was picked for its value."""
+    if last.role != "idea" or last.smoke or last.experiment == parents.BASELINE:
+        return None
+    count = verdict.remeasurements(verdict.Verdict(row.status, row.reason), campaign.plan.repeats)
+    return _repeat(last._replace(more=count, confirms=row.id)) if count else None
 
 
 def _confirming_run(campaign: Campaign, rows: Sequence[Row], last: State, row: Row) -> Draft | None:
@@ -88,7 +101,7 @@ def _confirming_run(campaign: Campaign, rows: Sequence[Row], last: State, row: R
 
 def _idea_of(rows: Sequence[Row], last: State, row: Row) -> Row | None:
     """Return the row that the chain confirms: the one its confirming runs name, or the one that asks for them."""
-    if last.confirms:
+    if last.role == "confirm":
         return next((found for found in rows if found.id == last.confirms), None)
     return row if row.reason.startswith("unconfirmed: ") else None
 
@@ -123,6 +136,7 @@ def decide(campaign: Campaign, idea: Row) -> None:
             judging.spread(campaign, rows),
             campaign.plan.direction,
             first=verdict.Verdict("discard", idea.reason),
+            comparable=judging.one_place([row for row in rows if parents.confirms(row) == idea.id]),
             name=other.experiment if other else "",
         )
         changed = [

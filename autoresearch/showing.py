@@ -117,6 +117,7 @@ def _of_row(row: Row) -> dict[str, Any]:
         "launcher": row.launcher,
         "job_id": row.job_id,
         "host": row.host,
+        "device": row.device,
     }
 
 
@@ -142,6 +143,7 @@ def _of_state(opened: Campaign, state: State) -> dict[str, Any]:
         "launcher": opened.plan.launcher,
         "job_id": state.job_id or "none",
         "host": os.uname().nodename,
+        "device": "",
     }
 
 
@@ -247,7 +249,8 @@ def lines(found: dict[str, Any]) -> list[str]:
     memory = "unknown" if found["memory_gb"] is None else f"{found['memory_gb']} GiB ({found['memory_source']})"
     took = "unknown" if found["elapsed_s"] is None else durations.format(found["elapsed_s"])
     out.append(f"memory       {memory}; time {took} from {found['started_at'] or '?'}")
-    out.append(f"ran          {found['launcher']}, job {found['job_id']}, on {found['host'] or '?'}")
+    device = f", GPU {found['device']}" if found["device"] not in ("", "none") else ""
+    out.append(f"ran          {found['launcher']}, job {found['job_id']}, on {found['host'] or '?'}{device}")
     for item in found["directories"]:
         names = ", ".join(item["names"]) + (" ..." if item["entries"] > len(item["names"]) else "")
         out.append(f"{item['kind']:<12} {item['path']} ({item['entries']}{': ' if names else ''}{names})")

@@ -148,7 +148,8 @@ def answer(opened: Campaign, state: State) -> int:
         talk.out(line)
     for row in later:
         if row.commit == own.commit or parents.confirms(row) == own.id:
-            talk.out(f"  then {row.id}: {row.metric_value if row.value is not None else row.end_cause}")
+            value = row.metric_value if row.value is not None else row.end_cause
+            talk.out("  " + talk.one_line(f"then {row.id}: {value}: {row.status}: {row.reason}", 400))
     closing(opened)
     return 4 if own.status == "crash" else 0
 

@@ -52,6 +52,28 @@ def test_limit_five_run_three_kill_go_on(
     assert len(lab.check()) == 5
 
 
+def test_the_fresh_runs_of_a_keep_can_be_made_after_a_kill(
+    make_repo: Callable[..., Path], tmp_path: Path, hermetic: Path
+) -> None:
+    """Nothing is launched that nobody asks for; what is asked for are fresh runs of that keep, and no row is twice."""
+    lab = Lab(train_repo(make_repo), tmp_path / "s", hermetic, stop="5 experiments", REPEATS="3")
+    lab.ok("baseline")
+    call = lab.spawn("experiment", **idea("b", "sleep=0.5 value=0.7"))
+    until(lambda: any(path.endswith("/b/logs/2") for path in lab.began()))
+    kill_all(of_lab(lab))
+    kill_all(of_lab(lab))
+    ended(call)
+    lab.status()
+    assert [(row.attempt, row.status) for row in lab.check() if row.experiment == "b"] == [
+        ("1", "keep"),
+        ("2", "crash"),
+    ]
+    lab.ok("experiment", NAME="b", REPEATS="2")
+    rows = [row for row in lab.check() if row.experiment == "b"]
+    assert [(row.attempt, row.status) for row in rows[2:]] == [("3", "keep"), ("4", "keep")]
+    assert all("fresh run of b" in row.reason for row in rows[2:])
+
+
 def test_the_deadline_outlives_a_kill(make_repo: Callable[..., Path], tmp_path: Path, hermetic: Path) -> None:
     lab = Lab(train_repo(make_repo), tmp_path / "s", hermetic, stop="6s total, 1s each")
     began = time.monotonic()

@@ -78,25 +78,44 @@ def test_any_text_is_read_or_refused(text: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("sizes", "small"),
+    ("run", "baseline", "small"),
     [
-        ((9, 100), "steps 9 against the baseline's 100"),
-        ((10, 100), ""),
-        ((0, 100), "steps 0"),
-        ((None, 100), ""),
-        ((9, None), ""),
-        ((0, 0), ""),
+        ({"steps": 9}, {"steps": 100}, "steps 9 against the baseline's 100"),
+        ({"steps": 10}, {"steps": 100}, ""),
+        ({"steps": 0}, {"steps": 100}, "steps 0"),
+        ({}, {"steps": 100}, ""),
+        ({"steps": 9}, {}, ""),
+        ({"steps": 0}, {"steps": 0}, ""),
+        ({"steps": 100, "batch_size": 3}, {"steps": 100, "batch_size": 64}, "batch_size 3 against the baseline's 64"),
+        ({"steps": 100, "batch_size": 8}, {"steps": 100, "batch_size": 64}, ""),
     ],
 )
-def test_too_few_steps(sizes: tuple[float | None, float | None], small: str) -> None:
-    reason = plumbing.too_small(*sizes)
+def test_too_small_a_run(run: dict[str, float], baseline: dict[str, float], small: str) -> None:
+    reason = plumbing.too_small(run, baseline)
     assert small in reason
     assert bool(reason) == bool(small)
 
 
-def test_too_small_a_batch() -> None:
-    assert "batch size 3" in plumbing.too_small(100, 100, batch=3, baseline_batch=64)
-    assert plumbing.too_small(100, 100, batch=8, baseline_batch=64) == ""
+@pytest.mark.parametrize(
+    ("settings", "sizes"),
+    [
+        ({"batch_size": "64"}, {"batch_size": 64}),
+        ({"--batch-size": "64"}, {"batch_size": 64}),
+        ({"policy.train_global_batch_size": "512"}, {"train_global_batch_size": 512}),
+        ({"policy.train_micro_batch_size": "4", "per_device_train_batch_size": "2"}, {}),
+        ({"val.batch_size": "1", "grpo.val_batch_size": "1", "data.validation.batch_size": "1"}, {}),
+        ({"batch_size": "auto"}, {}),
+        ({"batch_size": "0"}, {}),
+        (
+            {"grpo.num_prompts_per_step": "32", "grpo.num_generations_per_prompt": "16"},
+            {"num_prompts_per_step * num_generations_per_prompt": 512},
+        ),
+        ({"grpo.num_prompts_per_step": "32"}, {}),
+        ({"lr": "3", "batch_norm": "1"}, {}),
+    ],
+)
+def test_the_batch_that_settings_name(settings: dict[str, str], sizes: dict[str, float]) -> None:
+    assert plumbing.batch_sizes(settings) == sizes
 
 
 @pytest.mark.parametrize(

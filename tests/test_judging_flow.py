@@ -102,6 +102,26 @@ def test_a_guard_holds_a_keep_back(make: Make) -> None:
     assert found.reason.startswith("guard: ")
 
 
+H100, A100 = "NVIDIA H100 80GB HBM3", "NVIDIA A100-SXM4-80GB"
+
+
+@pytest.mark.parametrize(
+    ("there", "here", "status"),
+    [(A100, H100, "discard"), (A100, A100, "keep"), ("", H100, "keep"), (A100, "", "keep"), ("none", H100, "discard")],
+)
+def test_another_type_of_gpu_is_not_kept(make: Make, there: str, here: str, status: str) -> None:
+    result = Result(0.9, "ok", "", {}, device=here)
+    found = judging.judge(make(), [BASE._replace(device=there)], state("y"), result).verdict
+    assert found.status == status
+    assert (f"not comparable: baseline ran on {there}, this ran on {here}" in found.reason) == (status == "discard")
+
+
+def test_another_launcher_is_not_kept(make: Make) -> None:
+    found = judging.judge(make(), [BASE._replace(launcher="slurm")], state("y"), Result(0.9, "ok", "", {})).verdict
+    assert found.status == "discard"
+    assert "not comparable: baseline ran on slurm, this ran on local" in found.reason
+
+
 def test_a_measured_baseline_is_a_keep(make: Make) -> None:
     opened = make()
     base = state("baseline", commit="p" * 40)
@@ -128,6 +148,31 @@ def test_a_run_becomes_one_row_one_note_and_no_state(make: Make) -> None:
     assert attempts.every(opened.where) == []
     noted = git(Path(opened.where.repository), "notes", "--ref=autoresearch", "show", made.commit)
     assert json.loads(noted) == {"campaign": "c", **made._asdict()}
+
+
+@pytest.mark.parametrize(
+    ("here", "there", "small"),
+    [
+        ("--batch-size 4", "--batch-size 64", "batch_size 4 against the baseline's 64"),
+        ("--batch-size 32", "--batch-size 64", ""),
+        ("data.batch_size=4 data.val_batch_size=1", "data.batch_size=64", "batch_size 4"),
+        ("--batch-size 4", "", ""),
+    ],
+)
+def test_a_batch_far_below_the_baseline_s_is_plumbing(make: Make, here: str, there: str, small: str) -> None:
+    opened = make()
+    ledger.append(opened.ledger_path, BASE._replace(command=f"python train.py {there}", metric_step="10"))
+    made = finished(opened, "val_accuracy: 0.4\n", command=f"python train.py {here}")
+    book = opened.where.smoke_ledger if small else opened.ledger_path
+    assert ledger.read(book).rows[-1] == made
+    assert (made.status, small in made.reason) == ("keep" if small else "discard", True)
+
+
+def test_the_type_of_the_gpu_is_in_the_row(make: Make) -> None:
+    outcome = Outcome("ok", 0, 1_800_000_000.0, 1_800_000_090.0, 90.0, device=H100)
+    opened = make()
+    assert finished(opened, "val_accuracy: 0.5\n", outcome).device == H100
+    assert ledger.read(opened.ledger_path).rows[0].device == H100
 
 
 def test_concluding_twice_writes_one_row(make: Make) -> None:

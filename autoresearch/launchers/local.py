@@ -6,7 +6,7 @@ import os
 from collections.abc import Mapping
 
 from autoresearch.launchers import Finding, Job, Outcome, Watch
-from autoresearch.running import processes, runfile, runner, watchdog
+from autoresearch.running import gpu_types, processes, runfile, runner, watchdog
 
 NO_ID = "none"
 ASK_S = 20.0
@@ -34,7 +34,8 @@ class Local:
 
     def follow(self, job: Job, job_id: str, watch: Watch) -> Outcome:
         """Run the job to its end; see `runner.run`."""
-        return runner.run(command(job), watch)
+        what = command(job)
+        return runner.run(what, watch)._replace(device=gpu_types.visible(what.env.get("CUDA_VISIBLE_DEVICES")))
 
     def cancel(self, job: Job, job_id: str) -> None:
         """End what carries the job's mark."""
@@ -48,7 +49,9 @@ class Local:
 
     def collect(self, job: Job, job_id: str) -> Outcome | None:
         """Finish a run whose supervisor was killed; see `runner.recover`."""
-        return runner.recover(job.logs, grace_s=job.grace_s)
+        found = runner.recover(job.logs, grace_s=job.grace_s)
+        device = gpu_types.visible(command(job).env.get("CUDA_VISIBLE_DEVICES"))
+        return found and found._replace(device=device)
 
 
 def command(job: Job) -> runner.Command:

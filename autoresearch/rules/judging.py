@@ -23,6 +23,7 @@ class Result(NamedTuple):
     reason: str  # why there is no value
     guards: dict[str, float]  # what guards may ask about: memory_gb, elapsed_min, side signals
     comparable: str = ""  # why the number cannot be compared with its parent's; empty when it can
+    device: str = ""  # the type of the GPUs; empty when unknown
 
 
 class Judged(NamedTuple):
@@ -34,7 +35,8 @@ class Judged(NamedTuple):
 
 def judge(campaign: Campaign, rows: Sequence[Row], state: State, result: Result) -> Judged:
     """Return the verdict of an attempt; its own row is not in `rows` yet."""
-    own = parents.values_of(rows, state.commit) + ([result.value] if result.value is not None else [])
+    again = state.confirms if state.role == "repeat" else ""  # the keep whose luck this run looks at
+    own = parents.values_of(rows, state.commit, again) + ([result.value] if result.value is not None else [])
     candidate = Measurement(
         tuple(own) if result.value is not None else (), result.end_cause, state.experiment, result.reason
     )
@@ -58,25 +60,42 @@ def judge(campaign: Campaign, rows: Sequence[Row], state: State, result: Result)
         campaign.plan.direction,
         lines_delta=state.lines_delta or 0,
         guards=failed_guards(campaign, result.guards),
-        comparable=result.comparable or other_place(campaign, rows, state),
+        comparable=result.comparable or other_place(campaign, rows, state, result.device),
         confirm=campaign.plan.confirm > 0 and state.role == "idea",
     )
+    if again:
+        found = found._replace(reason=f"{found.reason}; {parents.FRESH}{again}")
     return Judged(found, sum(parent.values) / len(parent.values) if parent.valid else None)
 
 
-def other_place(campaign: Campaign, rows: Sequence[Row], state: State) -> str:
-    """Return why a number does not compare with its parent's: measured by another launcher; empty when it does."""
-    parent = parents.owner_of(rows, state.parent_commit) or parents.latest(rows, parents.BASELINE)
-    if parent is None or parent.launcher == campaign.plan.launcher:
+def other_place(campaign: Campaign, rows: Sequence[Row], state: State, device: str) -> str:
+    """Return why a number does not compare with its parent's: another launcher or type of GPU; empty when it does."""
+    parent = parents.judged(rows, state.parent_commit) or parents.latest(rows, parents.BASELINE)
+    if parent is None:
         return ""
-    return f"{parent.experiment} ran on {parent.launcher}, this on {campaign.plan.launcher}"
+    return one_place([parent, Row(experiment="this", launcher=campaign.plan.launcher, device=device)])
+
+
+def one_place(rows: Sequence[Row]) -> str:
+    """Return why the numbers of some runs do not compare: where two of them ran; empty when they do.
+
+    A type of GPU that is not known is no ground.
+    """
+    for of in ("launcher", "device"):
+        ran = {getattr(row, of): row.experiment for row in rows if getattr(row, of)}
+        if len(ran) > 1:
+            return ", ".join(f"{name} ran on {place}" for place, name in ran.items())
+    return ""
 
 
 def _confirming(rows: Sequence[Row], state: State, run: Measurement) -> Verdict:
-    """Return the status of a confirming run: it only measures, so its commit keeps the verdict it has."""
+    """Return the status of a confirming run: it only measures, so its commit keeps the verdict it has.
+
+    Also a crash names what it was to confirm: a failure that nothing counted would be repeated for ever.
+    """
     crash = verdict.judge_baseline(run)
     if crash.status == "crash":
-        return crash
+        return crash._replace(reason=f"{confirming(state.confirms)}: {crash.reason}")
     before = parents.judged(rows, state.commit)
     return Verdict(before.status if before else "discard", confirming(state.confirms))
 
@@ -107,8 +126,12 @@ def spread(
     commits, statuses = column(rows, "commit"), column(rows, "status")
     for commit in commits:
         (again if commit in once else once).add(commit)
-    measured = [at for at, commit in enumerate(commits) if commit in again and statuses[at] != "crash"]
-    pairs = [(commits[at], rows[at].value) for at in measured]
+    measured: dict[str, list[int]] = {}
+    for at, commit in enumerate(commits):
+        if commit in again and statuses[at] != "crash":
+            measured.setdefault(commit, []).append(at)
+    # A value that was picked for being far off says nothing of how far off values are.
+    pairs = [(commit, rows[at].value) for commit, found in measured.items() for at in parents.counted(rows, found)]
     if state is not None:
         pairs.append((state.commit, value))
     return noise.known(campaign.plan.noise, noise.grouped(pairs).values())

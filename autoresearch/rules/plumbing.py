@@ -3,34 +3,58 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from autoresearch.errors import Usage
 
 SMALL = 10  # a tenth of the baseline's steps or batch is where a run stops being a test of its idea
 
 
-def too_small(
-    steps: float | None,
-    baseline_steps: float | None,
-    *,
-    batch: float | None = None,
-    baseline_batch: float | None = None,
-) -> str:
+def too_small(run: Mapping[str, float], baseline: Mapping[str, float]) -> str:
     """Return why a run is plainly too small to judge, or an empty text.
 
     Args:
-        steps, baseline_steps: optimiser steps done by the run and by the baseline; None when unknown.
-        batch, baseline_batch: samples in one step, likewise.
+        run, baseline: sizes by name: `steps` done, and `batch_sizes`.
 
     Returns:
-        The reason for the smoke row. What is unknown is no ground. A run that stopped early because it
-        had reached its goal is not meant: the caller does not ask then.
+        The reason for the smoke row. What is unknown of one of them is no ground. A run that stopped early because
+        it had reached its goal is not meant: the caller does not ask then.
     """
-    for what, here, there in (("steps", steps, baseline_steps), ("batch size", batch, baseline_batch)):
-        if here is not None and there is not None and there > 0 and 0 <= here * SMALL < there:
+    for what, here in run.items():
+        there = baseline.get(what, 0.0)
+        if 0 <= here * SMALL < there:
             return f"too small to judge: {what} {here:g} against the baseline's {there:g}"
     return ""
+
+
+# The samples of one step, in the names of the field: `batch_size`, `train_global_batch_size`, `--total-batch-size`.
+# Not those of a part of a step (micro, per device), which only move work about, nor those of validation.
+_BATCH = re.compile(r"(?:(?:train|global|total|effective)_)*(?:batch|bs|batchsize|batch_size)", re.IGNORECASE)
+_NO_TRAINING = re.compile(r"(?:val|valid|validation|eval|test|generation|vllm)(?:_.*)?", re.IGNORECASE)
+# NeMo-RL's GRPO says it in two numbers (examples/configs/grpo_math_1B.yaml).
+_ROLLOUTS = ("num_prompts_per_step", "num_generations_per_prompt")
+
+
+def batch_sizes(settings: Mapping[str, str]) -> dict[str, float]:
+    """Return the sizes of a training step that settings name, by the last part of their key.
+
+    Args:
+        settings: values by key, dotted or not: of a recipe, or of a command's words.
+    """
+    last: dict[str, str] = {}
+    for key, value in settings.items():
+        *above, name = re.split(r"[./]", key.lstrip("-+~").replace("-", "_"))
+        if not any(map(_NO_TRAINING.fullmatch, above)):
+            last[name] = value
+    found = {key: size for key, value in last.items() if _BATCH.fullmatch(key) and (size := _number(value)) > 0}
+    rollouts = [_number(last.get(key, "")) for key in _ROLLOUTS]
+    if all(rollouts):
+        found[" * ".join(_ROLLOUTS)] = rollouts[0] * rollouts[1]
+    return found
+
+
+def _number(text: str) -> float:
+    return float(text) if re.fullmatch(r"[0-9]+(?:\.[0-9]+)?(?:e[0-9]+)?", text, re.ASCII | re.IGNORECASE) else 0.0
 
 
 def protected_patterns(text: str) -> tuple[str, ...]:

@@ -87,6 +87,6 @@ def next_step(name: str, rows: Sequence[Row], states: list[State], met: bool) ->
     first = parents.latest(rows, parents.BASELINE)
     if first is None:
         return "baseline", f"make baseline CAMPAIGN={name}"
-    if first.status == "crash":
+    if parents.judged(rows, first.commit) is None:
         return "baseline", f"make show CAMPAIGN={name} NAME=baseline, put it right, then: make baseline CAMPAIGN={name}"
     return "experiment", f"make experiment CAMPAIGN={name} NAME=y HYPOTHESIS='area: change' ... (make ideas lists some)"

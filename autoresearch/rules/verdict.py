@@ -6,7 +6,7 @@ every apparent gain is run again, in fresh pairs with its parent, and only those
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from math import isfinite
 from typing import NamedTuple
 
@@ -187,6 +187,7 @@ def conclude(
     first: Verdict,
     lines_delta: int = 0,
     guards: Sequence[str] = (),
+    comparable: str = "",
     name: str = "",
 ) -> Verdict:
     """Decide from the fresh pairs alone.
@@ -200,7 +201,7 @@ def conclude(
         noise: pooled over the campaign, these runs included; unknown: taken from these runs.
         direction: `max` or `min`.
         first: the verdict of the first run (from `judge`).
-        lines_delta, guards: as in `judge`; the guards of the confirming runs.
+        lines_delta, guards, comparable: as in `judge`; of the confirming runs.
         name: the parent's experiment.
     """
     if broken := confirmation.broken():
@@ -215,7 +216,7 @@ def conclude(
     g = gain(here, there, direction)
     if noise.spread is None:  # one pair, and nothing else was ever repeated
         if g > 0:
-            return _held_back(Verdict("keep", f"unverified: {pairs} gain {g:.4g}, noise unknown"), guards, "")
+            return _held_back(Verdict("keep", f"unverified: {pairs} gain {g:.4g}, noise unknown"), guards, comparable)
         return Verdict("discard", f"not confirmed: {pairs} gain {g:.4g} against {other}")
     clear = first.reason.startswith(f"{UNCONFIRMED}better than")
     margin = noise.margin(len(here), len(there), 0.95 if clear else 0.99)
@@ -226,20 +227,7 @@ def conclude(
     else:
         what = "within noise" if g > 0 else "worse"
         found = Verdict("discard", f"{what}: {_signed(g)} against {other} in {pairs}, noise {margin:.4g}")
-    return _held_back(found, guards, "")
-
-
-def counted(first: Sequence[float], fresh: Sequence[float] = ()) -> tuple[float, ...]:
-    """Return the values that stand for a commit when it is reported or becomes a parent.
-
-    Once confirming runs exist the run before them is left out: the candidate was picked for being high in
-    it. For a parent that was not picked so (a baseline) `first` is all it has and nothing is left out.
-
-    Args:
-        first: the valid values from before any confirmation of this commit.
-        fresh: its valid values since.
-    """
-    return tuple(fresh) or tuple(first)
+    return _held_back(found, guards, comparable)
 
 
 def remeasurements(found: Verdict, repeats: int) -> int:
@@ -247,13 +235,7 @@ def remeasurements(found: Verdict, repeats: int) -> int:
 
     Args:
         found: the verdict; a confirmed keep has its fresh runs already.
-        repeats: REPEATS of the plan; 1 means that repeats are off.
+        repeats: REPEATS of the plan; 0 and 1 mean that repeats are off.
     """
     again = found.status == "keep" and repeats > 1 and not found.reason.startswith("confirmed")
     return repeats if again else 0
-
-
-def best(results: Mapping[str, float], direction: str) -> str:
-    """Return the name with the best estimate among kept results, the earliest of equals; empty without any."""
-    sign = -1.0 if direction == "min" else 1.0
-    return max(results, key=lambda name: sign * results[name], default="")

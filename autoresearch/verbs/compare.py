@@ -56,6 +56,7 @@ def data(opened: Campaign, rows: Sequence[Row], left: Row, right: Row) -> dict[s
             "status": [left.status, right.status],
             "minutes": [left.elapsed_min, right.elapsed_min],
             "memory_gb": [left.memory_gb, right.memory_gb],
+            "device": [left.device, right.device],
             "commit": [left.commit[:12], right.commit[:12]],
         },
         "settings": settings(opened, left, right),

@@ -85,7 +85,7 @@ def show(where: paths.Campaign, made: plan.Plan) -> None:
         ("machine", "Brev: bulk output goes to /ephemeral only" if paths.is_brev(made.repository) else "not Brev"),
         ("secrets", " ".join(made.secrets) or "none needed"),
         ("required", " ".join(made.require) or "nothing"),
-        *((key, str(value)) for key, value in (("noise", made.noise), ("confirm", made.confirm)) if value),
+        *((key, str(value)) for key in ("noise", "repeats", "confirm") if (value := getattr(made, key))),
         *((key, value) for key, value in (("guard", made.guard), ("protect", " ".join(made.protect))) if value),
         *((name, value) for name, value in sorted(made.settings.items())),
     ]

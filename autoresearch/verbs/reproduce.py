@@ -5,6 +5,8 @@ from __future__ import annotations
 from autoresearch import experiment, knobs, parents, talk
 from autoresearch.errors import Refused
 from autoresearch.reservation import Draft
+from autoresearch.rows import Row
+from autoresearch.rules import judging
 
 
 def run() -> int:
@@ -30,14 +32,17 @@ def run() -> int:
     before = parents.values_of(rows, row.commit)
     code = experiment.run_draft(opened, draft, experiment.nothing)
     if not knobs.flag("DETACH"):
-        _compare(before, parents.latest(opened.rows(), name))
+        _compare(before, row, parents.latest(opened.rows(), name))
     return code
 
 
-def _compare(before: list[float], after: object) -> None:
-    value = getattr(after, "value", None)
-    if value is None or not before:
+def _compare(before: list[float], row: Row, after: Row | None) -> None:
+    value = after.value if after else None
+    if after is None or value is None or not before:
         talk.out("nothing to compare: one of the two has no valid metric")
         return
     mean = sum(before) / len(before)
     talk.out(f"before {mean:.12g} ({len(before)} runs), now {value:.12g}, difference {value - mean:+.6g}")
+    other = judging.one_place([row._replace(experiment="that"), after._replace(experiment="this")])
+    if other:
+        talk.out(f"not comparable: {other}")

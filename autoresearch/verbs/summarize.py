@@ -14,9 +14,9 @@ def run() -> int:
     """Print the summary and write summary.md and progress.svg."""
     opened = campaign.open_any()
     recovery.finish(opened)
-    rows = list(opened.rows())  # each of them is shown, several times
+    rows = opened.rows()
     facts = report.data(opened, rows, attempts.every(opened.where))
-    write(opened, rows, facts)
+    write(opened, list(rows), facts)
     session.checkpoint(opened.where, session.SUMMARIZED, str(facts["line"]))
     if knobs.flag("JSON"):
         import json
