@@ -49,7 +49,9 @@ class Programs:
         self.envs.append(env)
         for start, answers in self.answers:
             if tuple(argv[: len(start)]) == start:
-                return answers.pop(0) if len(answers) > 1 else answers[0]
+                answer = answers.pop(0) if len(answers) > 1 else answers[0]
+                name = argv[argv.index("--name") + 1] if "--name" in argv else ""
+                return answer._replace(out=answer.out.replace("NAME", name))
         raise AssertionError(f"unknown call: {argv}")
 
 
@@ -217,24 +219,6 @@ def test_options_that_are(line: str) -> None:
     assert submission.words({"SLURM_ARGS": line}) == line.split()
 
 
-def test_a_submission_that_got_no_answer_is_looked_for_by_name(programs: Programs, job: Job) -> None:
-    programs.on("sbatch", code=1, err="sbatch: error: Batch job submission failed: Socket timed out on send/recv")
-    programs.on("squeue", out="").on("squeue", out="41\n")
-    programs.on("sacct", code=1, err="disabled")
-    recorder = Recorder()
-    assert Slurm().submit(job, recorder.watch()) == "41"
-    assert recorder.ids == ["41"]
-    name = next(word for word in programs.calls[0] if word.startswith("--job-name="))[11:]
-    assert ["squeue", "-h", "-t", "all", "--name", name, "-o", "%A"] in programs.calls
-
-
-def test_a_controller_that_is_away_at_submission(programs: Programs, job: Job, monkeypatch: pytest.MonkeyPatch) -> None:
-    programs.on("sbatch", code=1, err=CONTACT).on("squeue", code=1, err=CONTACT).on("sacct", code=1)
-    monkeypatch.setattr(submission, "wait_for_name", lambda name, bound: "")
-    with pytest.raises(TryAgain, match="nothing was submitted"):
-        Slurm().submit(job, Recorder().watch())
-
-
 def test_a_full_queue_is_try_again_and_nonsense_is_a_refusal(programs: Programs, job: Job) -> None:
     programs.on("sbatch", code=1, err="sbatch: error: QOSMaxSubmitJobPerUserLimit").on(
         "sbatch", code=1, err="sbatch: error: invalid partition specified: x"
@@ -246,7 +230,7 @@ def test_a_full_queue_is_try_again_and_nonsense_is_a_refusal(programs: Programs,
 
 
 def test_a_second_submit_finds_the_first(programs: Programs, job: Job) -> None:
-    programs.on("sbatch", out="5\n").on("squeue", out="5\n")
+    programs.on("sbatch", out="5\n").on("squeue", out="9|other\n5|NAME\n")
     Slurm().submit(job, Recorder().watch())
     recorder = Recorder()
     assert Slurm().submit(job, recorder.watch()) == "5"

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 
 from autoresearch.errors import TryAgain
 from autoresearch.launchers import Job, Outcome, Watch
-from autoresearch.launchers._script import cancel_by_file
+from autoresearch.launchers._script import cancel_by_file, read_state
 from autoresearch.launchers._waiting import Clock, Ended, Engine, Following, Limits, end_now
 
 SILENT = Watch(lambda: False, lambda job_id: None, lambda when: None, lambda text: None)
@@ -58,9 +58,20 @@ class Remote:
         """Submit once more after a start that the engine spoilt; empty when there is no second time."""
         return ""
 
-    def lost_id(self, job: Job) -> str:
-        """The id of a job that was submitted but never recorded, empty when the engine knows none."""
+    def lost_id(self, job: Job) -> str | None:
+        """The id of a job that was submitted but never recorded, empty when the engine knows none.
+
+        None when the engine cannot be asked now; `first` then has to find out before it submits anything else.
+        """
         raise NotImplementedError
+
+    def state(self, job: Job) -> str:
+        """What the script notes about itself."""
+        return f"{self.script(job).removesuffix('.sh')}.state"
+
+    def current(self, job: Job, job_id: str) -> str | None:
+        """The id of the job as it is now: the recorded one, else as `lost_id`."""
+        return job_id or self._found(job)
 
     def finished(self, job: Job, job_id: str, outcome: Outcome) -> Outcome:
         """The last word on an outcome: bring logs home, say more."""
@@ -88,11 +99,14 @@ class Remote:
 
     def follow(self, job: Job, job_id: str, watch: Watch) -> Outcome:
         """Follow to the end; a start that the engine spoilt is tried once more and stays the same outcome."""
-        if not job_id:
-            job_id = self._found(job)
-            if not job_id:
-                return self._never(job)
-            watch.submitted(job_id)
+        now = self.current(job, job_id)
+        if now is None:
+            raise TryAgain(self.name, "it cannot be asked for the job", "try again later")
+        if not now:
+            return self._never(job)
+        if now != job_id:
+            watch.submitted(now)
+        job_id = now
         while True:
             engine = self.engine(job, job_id)
             try:
@@ -101,7 +115,7 @@ class Remote:
                 self.let_go(engine)
             more = self.again(job, watch, ended) if ended.retry and not watch.stop_requested() else ""
             if not more:
-                return self.finished(job, job_id, ended.outcome)
+                return self.finished(job, job_id, self._noted(job, ended.outcome))
             job_id = more
 
     def cancel(self, job: Job, job_id: str) -> None:
@@ -110,9 +124,13 @@ class Remote:
         Raises:
             TryAgain: it is still there, or the engine does not answer.
         """
-        job_id = job_id or self._found(job)
-        if not job_id:
+        now = self.current(job, job_id)
+        if now is None:
+            cancel_by_file(self.state(job))
+            raise TryAgain("stop", f"{self.name} cannot be asked for the job", "try again later")
+        if not now:
             return
+        job_id = now
         engine = self.engine(job, job_id)
         try:
             sight = end_now(engine, job.grace_s, job.grace_s + 120.0, self.clock)
@@ -123,20 +141,29 @@ class Remote:
 
     def collect(self, job: Job, job_id: str) -> Outcome | None:
         """The outcome if the job has ended, None while it is queued, runs, or cannot be asked about."""
-        job_id = job_id or self._found(job)
-        if not job_id:
+        now = self.current(job, job_id)
+        if now is None:
+            return None
+        if not now:
             return self._never(job)
+        job_id = now
         engine = self.engine(job, job_id)
         if engine.look().phase not in ("ended", "gone"):
             return None
-        return self.finished(job, job_id, self._following(job, engine, SILENT).run().outcome)
+        return self.finished(job, job_id, self._noted(job, self._following(job, engine, SILENT).run().outcome))
 
-    def _found(self, job: Job) -> str:
+    def _noted(self, job: Job, outcome: Outcome) -> Outcome:
+        """The outcome with what the script alone could see on its machine."""
+        noted = read_state(self.state(job))
+        memory = None if noted.memory is None else noted.memory / 1024**3
+        return outcome._replace(device=noted.device, memory_gb=memory, memory_source=noted.memory_source)
+
+    def _found(self, job: Job) -> str | None:
         return self.lost_id(job) if os.path.exists(self.script(job)) else ""
 
     def _never(self, job: Job) -> Outcome:
         if os.path.exists(self.script(job)):  # should its submission arrive after all, it does not begin
-            cancel_by_file(f"{self.script(job).removesuffix('.sh')}.state")
+            cancel_by_file(self.state(job))
         return Outcome("launcher", None, None, None, 0.0, reason=f"the job never reached {self.name}")
 
     def _following(self, job: Job, engine: Engine, watch: Watch) -> Following:

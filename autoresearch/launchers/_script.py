@@ -27,7 +27,7 @@ fail() {{ printf 'autoresearch: %s\n' "$1" >&2; note failed "$1"; exit {cannot};
 # Cancelled while the engine could not be told: do not begin.
 if [[ -e $state.cancelled ]]; then exit 143; fi
 {needs}{exports}{links}cd -- {tree} || fail 'the tree of the attempt is not visible on this machine'
-{proof}if [[ -s $state ]]; then printf 'autoresearch: started again after a requeue\n'; fi
+{proof}{slurm}if [[ -s $state ]]; then printf 'autoresearch: started again after a requeue\n'; fi
 
 command=(
 {command}
@@ -65,11 +65,12 @@ stop() {{
   leave_nothing
 }}
 leave_nothing # of an earlier start that its engine forgot
-note began "$(uname -n)"
-# Where the engine has lost sight of the job, a file beside the state ends it, or the second line behind the cap.
+{device}note began "$(uname -n)"
+note device "$device"
+{job}# Where the engine has lost sight of the job, a file beside the state ends it, or the second line behind the cap.
 # Reading an empty pipe is a sleep without a process.
 exec {{pause}}<> <(:)
-{{ while [[ ! -e $state.cancelled{limit} ]]; do read -rt 3 -u "$pause"; done; kill -TERM "$$"; }} &
+{{ while [[ ! -e $state.cancelled{limit} ]]; do read -rt 3 -u "$pause"; {measure}done; kill -TERM "$$"; }} &
 watcher=$!
 disown "$watcher"
 env -- "$mark" "${{command[@]}}" </dev/null {{pause}}>&- &
@@ -89,6 +90,51 @@ exit "$code"
 """
 
 
+# Which GPUs can be used here. A driver that hangs is not waited for.
+DEVICE = r"""models() {
+  local names='' listed=() ask=(timeout -k 1 6 nvidia-smi --query-gpu=name "--format=csv,noheader")
+  if command -v nvidia-smi >/dev/null; then
+    names=$("${ask[@]}" ${CUDA_VISIBLE_DEVICES:+"--id=$CUDA_VISIBLE_DEVICES"}) || names=$("${ask[@]}") || names=''
+  fi
+  [[ -n $names ]] || names=$(sed -n 's/^Model:[[:space:]]*//p' /proc/driver/nvidia/gpus/*/information)
+  if [[ -z $names && ! -e /proc/driver/nvidia ]] && ! command -v nvidia-smi >/dev/null; then names=none; fi
+  mapfile -t listed < <(sort -u <<<"$names")
+  printf -v names '%s + ' "${listed[@]}"
+  printf '%s\n' "${names% + }"
+} 2>/dev/null
+exec {models}< <(models)
+IFS= read -rt 15 -u "$models" device || device=
+exec {models}<&-
+"""
+# Where the work may be done by other machines, a driver's machine without a GPU says nothing.
+ELSEWHERE = "if [[ $device == none ]]; then device=; fi\n"
+ONE_NODE = "if [[ $device == none && ${SLURM_JOB_NUM_NODES:-1} != 1 ]]; then device=; fi\n"
+# The peak of the anonymous and shared memory, not of cached files, of the job's own cgroup where Slurm makes one.
+MEMORY = r"""cgroup='' counted='' peak=0 measured=cgroup
+((${SLURM_JOB_NUM_NODES:-1} == 1)) || measured="cgroup of 1 of $SLURM_JOB_NUM_NODES nodes"
+while IFS=: read -r _ controllers path; do
+  [[ $path =~ ^(.*/job_${SLURM_JOB_ID:-none}STEP)(/|$) ]] || continue
+  path=${BASH_REMATCH[1]}
+  if [[ ,$controllers, == *,memory,* ]]; then
+    cgroup=/sys/fs/cgroup/memory$path counted=' total_rss total_shmem '
+  elif [[ -z $controllers && -r /sys/fs/cgroup$path/memory.stat ]]; then
+    cgroup=/sys/fs/cgroup$path counted=' anon shmem '
+  fi
+done </proc/self/cgroup
+measure() {
+  local key value sum=0
+  [[ -n $cgroup ]] || return 0
+  while read -r key value; do
+    if [[ $counted == *" $key "* ]]; then sum=$((sum + value)); fi
+  done 2>/dev/null <"$cgroup/memory.stat"
+  if ((sum > peak + peak / 100)); then
+    peak=$sum
+    note memory "$peak $measured"
+  fi
+}
+"""
+
+
 class Noted(NamedTuple):
     """What a script noted: epoch seconds of its last start and of its end, its exit code, its machine."""
 
@@ -98,6 +144,10 @@ class Noted(NamedTuple):
     host: str = ""
     failed: str = ""  # why the script could not begin
     stopped: bool = False  # it was sent TERM from outside
+    device: str = ""  # models of the GPUs, `none`, or empty when unknown
+    memory: int | None = None  # peak in bytes
+    memory_source: str = ""
+    job: str = ""  # its id in Slurm
 
 
 def second_line_s(job: Job) -> float | None:
@@ -136,6 +186,8 @@ def render(
     needs: Sequence[str],
     proof: str = "",
     limit_s: float | None = None,
+    slurm: str | None = None,
+    alone: bool = False,
 ) -> str:
     """The script's text.
 
@@ -147,6 +199,8 @@ def render(
         needs: names of variables that must be set on the machine.
         proof: what the tree's `.git` has to hold, so that a folder of the same name is not taken for it.
         limit_s: seconds after which the script ends the run itself, for engines without a limit of their own.
+        slurm: `job` or `step`: what of Slurm's is this run's own and nobody else's, so that its memory is the run's.
+        alone: all work of the run is done on this machine (on one of these machines, for a job of several nodes).
     """
     log = shlex.quote(job.log_path)
     needed = "".join(
@@ -164,6 +218,10 @@ def render(
         tree=shlex.quote(job.tree),
         proof=f"[[ $(<.git) == {shlex.quote(proof)} ]] || fail 'that is another tree'\n" if proof else "",
         limit="" if limit_s is None else f" && $SECONDS -lt {math.ceil(limit_s)}",
+        slurm=MEMORY.replace("STEP", "/step_${SLURM_STEP_ID:-none}" if slurm == "step" else "") if slurm else "",
+        measure="measure; " if slurm else "",
+        job='note job "${SLURM_JOB_ID-}"\n' if slurm == "job" else "",
+        device=DEVICE + (ONE_NODE if alone else ELSEWHERE),
         command=quoted(job.argv),
         grace_tenths=max(int(job.grace_s * 10), 1),
     )
@@ -229,4 +287,12 @@ def read_state(path: str) -> Noted:
             noted = noted._replace(ended=time, exit_code=int(value))
         elif word == "stopped":
             noted = noted._replace(stopped=True)
+        elif word == "device":
+            noted = noted._replace(device=value)
+        elif word == "job" and value.isdigit():
+            noted = noted._replace(job=value)
+        elif word == "memory":
+            size, _, source = value.partition(" ")
+            if size.isdigit():
+                noted = noted._replace(memory=int(size), memory_source=source)
     return noted

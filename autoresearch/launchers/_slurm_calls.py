@@ -19,9 +19,10 @@ QUERY_S = 25.0  # the clients retry a silent controller for about 9 s before the
 AWAY = re.compile(
     r"unable to contact slurm controller|socket timed out|connection refused|zero bytes were transmitted|"
     r"transport endpoint|no route to host|connection (reset|timed out)|temporarily unable|no answer in|"
-    r"unable to resolve|resource temporarily unavailable",
+    r"unable to resolve|resource temporarily unavailable|standby mode",
     re.IGNORECASE,
 )
+FULL = re.compile(r"MaxSubmitJob|MaxJobCount|SubmitJobLimit|job submit limit", re.IGNORECASE)
 UNKNOWN = re.compile(r"invalid job id", re.IGNORECASE)
 PENDING = {"PENDING", "REQUEUED", "REQUEUE_HOLD", "REQUEUE_FED", "SPECIAL_EXIT", "RESV_DEL_HOLD"}
 ENDED = {
@@ -163,15 +164,27 @@ def finished(job_id: str) -> Record | None:
     return None
 
 
-def find(name: str) -> str:
-    """The id of the newest job with that unique name, empty when no book knows one."""
+def find(name: str) -> str | Answer:
+    """The id of the newest job with that unique name; empty: no book knows one, an Answer: the queue is away."""
+    away: Answer | None = None
     for argv in (
-        ["squeue", "-h", "-t", "all", "--name", name, "-o", "%A"],
-        ["sacct", "-X", "-n", "-P", "-S", "now-90days", "--name", name, "-o", "jobidraw"],
-        ["sacct", "-c", "-n", "-P", "--name", name, "-o", "jobid"],
+        ["squeue", "-h", "-t", "all", "--name", name, "-o", "%A|%j"],
+        ["sacct", "-X", "-n", "-P", "-S", "now-90days", "--name", name, "-o", "jobidraw,jobname"],
+        ["sacct", "-c", "-n", "-P", "--name", name, "-o", "jobid,jobname"],  # knows --name but gives all jobs
     ):
         answer = query(argv)
-        ids = [word for word in answer.out.split() if word.isdigit()]
+        pairs = [line.split("|", 1) for line in answer.out.splitlines()]
+        ids = [pair[0] for pair in pairs if pair[0].isdigit() and pair[1:] == [name]]
         if answer.code == 0 and ids:
             return max(ids, key=int)
-    return ""
+        if argv[0] == "squeue" and answer.code != 0:
+            away = answer
+    return away or ""
+
+
+def max_rss(job_id: str) -> float | None:
+    """The most memory that one task of a job held, in GiB, as accounting sampled it; None where it did not."""
+    answer = query(["sacct", "-n", "-P", "-S", "now-90days", "-j", job_id, "-o", "maxrss"])
+    found = [re.fullmatch(r"([0-9.]+)([KMGT]?)", word, re.ASCII) for word in answer.out.split()]
+    sizes = [float(match[1]) * 1024.0 ** " KMGT".index(match[2] or " ") for match in found if match]
+    return max(sizes) / 1024**3 if answer.code == 0 and any(sizes) else None

@@ -17,15 +17,20 @@ from autoresearch.errors import Refused, TryAgain
 from autoresearch.launchers import Job, Watch
 from autoresearch.launchers import _slurm_calls as calls
 from autoresearch.launchers import _slurm_submit as submission
+from autoresearch.launchers import _slurm_unanswered as unanswered
 from autoresearch.launchers._calls import Answer, call, refuse_secrets
+from autoresearch.launchers._remote import SILENT
 from autoresearch.launchers._script import CANNOT_START, read_state, render, token_of, write
 from autoresearch.launchers._waiting import Clock, Sight, cause_of
 from autoresearch.running.keeper import SPARED
 
 IDLE = """#!/bin/bash
+# Token {token}.
 # An allocation held by autoresearch; nothing runs here but the steps of experiments.
+if [[ -e {state}.cancelled ]]; then exit 143; fi
 exec sleep infinity
 """
+AWAY_S = 60.0
 STEP_S = 20.0  # a step is listed within a second; a busy controller may need longer
 
 
@@ -58,12 +63,12 @@ def hold(
     Raises:
         Refused, TryAgain: as a submission of an attempt does.
     """
-    where = submission.Files(f"{logs}/hold.sh", f"{logs}/hold.state", f"{logs}/hold.log")
     token = secrets.token_hex(4)
+    where = submission.Files(f"{logs}/hold.sh", f"{logs}/hold.{token}.state", f"{logs}/hold.log")
     exports = {"EXP_DIR": os.path.dirname(logs)}
     job = Job(f"{name}-hold", [], logs, env, exports, (), logs, where.batch_log, limit_s, 0.0, None, settings)
     site = settings.get("SLURM_SCRIPT", "")
-    write(where.script, IDLE.replace("\n# An", f"\n# Token {token}.\n# An", 1))
+    write(where.script, IDLE.format(token=token, state=shlex.quote(where.state)))
     script, variables = where.script, dict(env)
     if site:
         script = os.path.join(tree, site)
@@ -74,7 +79,13 @@ def hold(
     argv.insert(1, "--no-requeue")  # a restarted allocation would have lost what ran inside it
     answer = call(argv, timeout_s=submission.SUBMIT_S, env=calls.environment(variables), cwd=logs)
     job_id = answer.out.strip().split("\n")[-1].split(";")[0]
-    return job_id if answer.code == 0 and job_id.isdigit() else submission.perhaps(answer, full)
+    if answer.code != 0 or not job_id.isdigit():
+        unanswered.refuse_if_sure(answer)
+        until = time.time() + AWAY_S
+        job_id = unanswered.settle(full, where.state, answer.text, SILENT, until, bool(site))
+    if not job_id:
+        raise TryAgain("sbatch", answer.text, "the controller did not take it; try again")
+    return job_id
 
 
 def release(job_id: str, bound_s: float = 120.0) -> None:
@@ -120,12 +131,15 @@ def submit(job: Job, watch: Watch) -> str:
     refuse_secrets(job, "the command", job.argv)
     allocation = job.settings["SLURM_HOLD"]
     _wait_for(allocation, job, watch)
-    where, token = submission.files(job, 1), secrets.token_hex(4)
+    token = secrets.token_hex(4)
+    where = submission.files(job, 1, token)
     name = submission.name_of(job, token)
     site = job.settings.get("SLURM_SCRIPT")
     drop = submission.NOT_IN_CONTAINER if site else ()
     env = {key: value for key, value in job.env.items() if key not in drop}
-    write(where.script, render(job._replace(env=env), token, where.state, redirect=True, exports={}, needs=()))
+    there, measured = job._replace(env=env), None if site else "step"  # a site's workers are other steps
+    text = render(there, token, where.state, redirect=True, exports={}, needs=(), slurm=measured, alone=not site)
+    write(where.script, text)
     client = _start(job, allocation, where, name, env)
     until = time.monotonic() + STEP_S
     while time.monotonic() < until:

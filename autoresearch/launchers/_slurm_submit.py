@@ -11,11 +11,12 @@ import time
 from collections.abc import Mapping
 from typing import NamedTuple
 
-from autoresearch.errors import Refused, TryAgain, Usage
+from autoresearch.errors import AutoresearchError, Refused, TryAgain, Usage
 from autoresearch.launchers import Job, Watch
-from autoresearch.launchers._calls import MISSING, Answer, call, refuse_secrets
-from autoresearch.launchers._script import render, token_of, write
-from autoresearch.launchers._slurm_calls import environment, find, is_away
+from autoresearch.launchers import _slurm_unanswered as unanswered
+from autoresearch.launchers._calls import Answer, call, refuse_secrets
+from autoresearch.launchers._script import cancel_by_file, render, token_of, write
+from autoresearch.launchers._slurm_calls import environment, query
 
 # What only autoresearch may say, or what would break a promise (arrays, waiting, other output, partial environments).
 OURS_LONG = (
@@ -28,7 +29,7 @@ NOT_IN_CONTAINER = ("RAY_ADDRESS", "RAY_TMPDIR", "TMPDIR", "UV_CACHE_DIR")
 MARGIN_S = 120.0
 RAY_SUB_STARTUP_S = 45 * 60.0  # ray.sub itself waits 30 min for workers and 10 for a sandbox
 SUBMIT_S = 60.0
-FULL = re.compile(r"MaxSubmitJob|MaxJobCount|SubmitJobLimit|job submit limit", re.IGNORECASE)
+TRIES = 3  # submissions of one attempt that the controller never took
 
 
 class Files(NamedTuple):
@@ -39,12 +40,18 @@ class Files(NamedTuple):
     batch_log: str
 
 
-def files(job: Job, attempt: int = 0) -> Files:
-    """The files of the n-th submission of an attempt; 0 means the newest that exists (or the first)."""
+def files(job: Job, attempt: int = 0, token: str = "") -> Files:
+    """The files of the n-th start of an attempt; 0 means the newest that exists (or the first).
+
+    Args:
+        token: of the submission, by default of the one whose script lies there. Each has notes of its own, so that
+            one that was given up cannot be taken for, nor stop, the one that took its place.
+    """
     if attempt == 0:
         attempt = 2 if os.path.exists(f"{job.logs}/slurm.2.sh") else 1
     stem = f"{job.logs}/slurm" + ("" if attempt == 1 else f".{attempt}")
-    return Files(f"{stem}.sh", f"{stem}.state", f"{stem}.log")
+    token = token or token_of(f"{stem}.sh")
+    return Files(f"{stem}.sh", f"{stem}.{token or 'none'}.state", f"{stem}.log")
 
 
 def name_of(job: Job, token: str) -> str:
@@ -167,71 +174,90 @@ def site_environment(job: Job, settings: Mapping[str, str], where: Files) -> dic
     return env
 
 
-def prepare(job: Job, settings: Mapping[str, str], attempt: int) -> tuple[list[str], dict[str, str], str]:
-    """Write the script of a submission and say how it is submitted: arguments, environment, name."""
+class Prepared(NamedTuple):
+    """How a submission whose script is written is handed over."""
+
+    argv: list[str]
+    env: dict[str, str]
+    name: str
+    state: str
+
+
+def prepare(job: Job, settings: Mapping[str, str], attempt: int) -> Prepared:
+    """Write the script of a submission and say how it is submitted."""
     refuse_secrets(job, "the command", job.argv)
-    where, token, site = files(job, attempt), secrets.token_hex(4), settings.get("SLURM_SCRIPT", "")
+    token, site = secrets.token_hex(4), settings.get("SLURM_SCRIPT", "")
+    where = files(job, attempt, token)
     name = name_of(job, token)
     if site:
         script = os.path.join(job.tree, site)
         if not os.path.isfile(script):
             raise Refused("SLURM_SCRIPT", f"{site} is not in the tree of the attempt", "give its path from the root")
         env = site_environment(job, settings, where)
-        text = render(job._replace(env=env), token, where.state, redirect=True, exports={}, needs=())
+        there = job._replace(env=env)
+        text = render(there, token, where.state, redirect=True, exports={}, needs=(), slurm="job")
     else:
         script, env = where.script, dict(job.env)
-        text = render(job, token, where.state, redirect=False, exports={}, needs=())
+        text = render(job, token, where.state, redirect=False, exports={}, needs=(), slurm="job", alone=True)
     argv = arguments(job, settings, name, where, script)
     shown = " ".join(shlex.quote(word) for word in argv)
     write(where.script, text.replace("\n# Token ", f"\n# Submitted with: {_comment(shown)}\n# Token ", 1))
-    return argv, environment(env), name
+    return Prepared(argv, environment(env), name, where.state)
 
 
 def _comment(text: str) -> str:
     return text.replace("\n", " ")
 
 
-def submit(job: Job, settings: Mapping[str, str], watch: Watch, attempt: int = 1) -> str:
-    """Hand the attempt to Slurm and record its id.
+def submit(job: Job, settings: Mapping[str, str], watch: Watch, attempt: int = 1, patience_s: float = 3600.0) -> str:
+    """Hand the attempt to Slurm and record its id; a controller that is away is waited for.
 
+    Args:
+        patience_s: seconds that a controller may stay silent; the campaign's deadline ends the wait as well.
     Raises:
         Refused: Slurm will not take it as it is.
-        TryAgain: the controller does not answer, or the user's queue is full; nothing was submitted.
+        TryAgain: the user's queue is full, the controller stays away, or a stop was asked for meanwhile.
     """
-    argv, env, name = prepare(job, settings, attempt)
-    answer = call(argv, timeout_s=SUBMIT_S, env=env, cwd=job.tree)
-    job_id = answer.out.strip().split("\n")[-1].split(";")[0]
-    if answer.code != 0 or not job_id.isdigit():
-        job_id = perhaps(answer, name)
+    until = min(time.time() + patience_s, job.deadline or math.inf)
+    site = bool(settings.get("SLURM_SCRIPT"))
+    where, given_up = files(job, attempt), ""
+    token, job_id = token_of(where.script), ""
+    if token and not unanswered.is_withdrawn(where.state):  # whoever submitted it was killed before it had an answer
+        given_up = name_of(job, token)
+        job_id = unanswered.settle(given_up, where.state, "not answered", watch, until, site)
+    for _ in range(TRIES):
+        if job_id:
+            break
+        if given_up:  # should it arrive after all, it does not begin
+            cancel_by_file(files(job, attempt).state)
+            if watch.stop_requested():
+                raise TryAgain("sbatch", "a stop was asked for", "nothing was submitted")
+        made = prepare(job, settings, attempt)
+        answer = call(made.argv, timeout_s=SUBMIT_S, env=made.env, cwd=job.tree)
+        job_id = answer.out.strip().split("\n")[-1].split(";")[0]
+        if answer.code != 0 or not job_id.isdigit():
+            _refuse_if_sure(answer, made.state)
+            job_id = unanswered.settle(made.name, made.state, answer.text, watch, until, site)
+        if job_id and given_up:
+            query(["scancel", f"--name={given_up}"])
+        given_up = made.name
+    if not job_id:
+        cancel_by_file(files(job, attempt).state)
+        raise TryAgain("sbatch", answer.text, "the controller did not take the job")
     watch.submitted(job_id)
     return job_id
 
 
-def perhaps(answer: Answer, name: str) -> str:
-    """The id of a job whose submission was not answered but may have been taken."""
-    if answer.code == MISSING:
-        raise Refused("sbatch", answer.text, "run on a machine that submits to Slurm")
-    if answer.code != 0 and not is_away(answer):
-        if FULL.search(answer.err):
-            raise TryAgain("sbatch", answer.text, "wait until jobs of yours have ended")
-        raise Refused("sbatch", answer.text, "correct SLURM_ARGS")
-    job_id = wait_for_name(name, 6.0)
-    if not job_id:
-        raise TryAgain("sbatch", answer.text, "the controller does not answer; nothing was submitted")
-    return job_id
+def _refuse_if_sure(answer: Answer, state: str) -> None:
+    try:
+        unanswered.refuse_if_sure(answer)
+    except AutoresearchError:
+        cancel_by_file(state)  # whoever comes later need not ask for it
+        raise
 
 
-def wait_for_name(name: str, bound_s: float) -> str:
-    """The id of the job with that name, looked for until it is found or `bound_s` seconds are over."""
-    until = time.monotonic() + bound_s
-    while True:
-        job_id = find(name)
-        if job_id or time.monotonic() >= until:
-            return job_id
-        time.sleep(0.5)
-
-
-def recover(job: Job) -> str:
-    """The id of a job that was submitted but never recorded; empty when nothing was submitted."""
-    token = token_of(files(job).script)
-    return wait_for_name(name_of(job, token), 10.0) if token else ""
+def recover(job: Job, attempt: int = 0) -> str | None:
+    """The id of a job that was submitted but never recorded; empty when none was taken, None when nobody can say."""
+    where = files(job, attempt)
+    token = token_of(where.script)
+    return unanswered.recover(name_of(job, token), where.state) if token else ""

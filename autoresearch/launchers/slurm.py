@@ -204,16 +204,30 @@ class Slurm(Remote):
         """sbatch, or a step inside a held allocation."""
         if job.settings.get("SLURM_HOLD"):
             return held.submit(job, watch)
-        return submission.submit(job, job.settings, watch)
+        return submission.submit(job, job.settings, watch, patience_s=self.limits_for(job).away_s)
 
     def again(self, job: Job, watch: Watch, ended: Ended) -> str:
         """One more sbatch, with a script and notes of its own."""
         if os.path.exists(submission.files(job, 2).script):
             return ""
         watch.say(f"submitted once more: {ended.outcome.reason}")
-        return submission.submit(job, job.settings, watch, attempt=2)
+        return submission.submit(job, job.settings, watch, attempt=2, patience_s=self.limits_for(job).away_s)
 
-    def lost_id(self, job: Job) -> str:
+    def current(self, job: Job, job_id: str) -> str | None:
+        """A second start whose id nobody lived to record takes the place of the first."""
+        second = submission.files(job, 2)
+        if job_id and os.path.exists(second.script):
+            found = submission.recover(job, 2)
+            if found == "":
+                cancel_by_file(second.state)
+            return found or job_id
+        return super().current(job, job_id)
+
+    def state(self, job: Job) -> str:
+        """What the script of the newest submission notes."""
+        return submission.files(job).state
+
+    def lost_id(self, job: Job) -> str | None:
         """Found by the job's unique name, as a step of what is held now or as a job of its own."""
         return (held.recover(job) if job.settings.get("SLURM_HOLD") else "") or submission.recover(job)
 
@@ -225,12 +239,18 @@ class Slurm(Remote):
         return limits
 
     def finished(self, job: Job, job_id: str, outcome: Outcome) -> Outcome:
-        """Where a cluster script ended before the run began, its own output is what there is to read."""
+        """Where a cluster script ended before the run began, its own output is what there is to read.
+
+        Memory that our script could not measure is what accounting sampled.
+        """
         where = submission.files(job)
         if os.path.exists(where.batch_log) and not (os.path.exists(job.log_path) and os.path.getsize(job.log_path)):
             with open(where.batch_log, "rb") as source, open(job.log_path, "ab") as target:
                 source.seek(max(os.path.getsize(where.batch_log) - 65536, 0))
                 target.write(source.read())
+        if outcome.memory_gb is None and outcome.started_at is not None:
+            peak = calls.max_rss(job_id)
+            outcome = outcome._replace(memory_gb=peak, memory_source="sacct MaxRSS" if peak is not None else "")
         return outcome
 
 
