@@ -64,6 +64,7 @@ def settle(name: str, state: str, why: str, watch: Watch, until: float, site: bo
             job, that does not begin.
     """
     since, answered = time.monotonic(), 0.0
+    watch.say(f"submitting: {why}")
     while True:
         found = known(name, state)
         now = time.monotonic()
