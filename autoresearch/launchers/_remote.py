@@ -89,7 +89,8 @@ class Remote:
 
         Raises:
             Refused: the engine will not take it as it is; nothing was started.
-            TryAgain: the engine does not answer, or has no room for the user; nothing was started.
+            TryAgain: the engine does not answer, or has no room for the user; should it have taken the job after
+                all, that does not begin.
         """
         job_id = self._found(job)
         if not job_id:

@@ -102,7 +102,7 @@ DEVICE = r"""models() {
   printf -v names '%s + ' "${listed[@]}"
   printf '%s\n' "${names% + }"
 } 2>/dev/null
-exec {models}< <(models)
+exec {models}< <(models </dev/null)
 IFS= read -rt 15 -u "$models" device || device=
 exec {models}<&-
 """

@@ -29,7 +29,7 @@ NOT_IN_CONTAINER = ("RAY_ADDRESS", "RAY_TMPDIR", "TMPDIR", "UV_CACHE_DIR")
 MARGIN_S = 120.0
 RAY_SUB_STARTUP_S = 45 * 60.0  # ray.sub itself waits 30 min for workers and 10 for a sandbox
 SUBMIT_S = 60.0
-TRIES = 3  # submissions of one attempt that the controller never took
+TRIES = 4  # submissions of one start, should the controller never take one
 
 
 class Files(NamedTuple):
@@ -174,6 +174,13 @@ def site_environment(job: Job, settings: Mapping[str, str], where: Files) -> dic
     return env
 
 
+class Asked(NamedTuple):
+    """A submission that may have been taken."""
+
+    name: str
+    state: str
+
+
 class Prepared(NamedTuple):
     """How a submission whose script is written is handed over."""
 
@@ -220,32 +227,37 @@ def submit(job: Job, settings: Mapping[str, str], watch: Watch, attempt: int = 1
     """
     until = min(time.time() + patience_s, job.deadline or math.inf)
     site = bool(settings.get("SLURM_SCRIPT"))
-    where, given_up = files(job, attempt), ""
-    token, job_id = token_of(where.script), ""
-    if token and not unanswered.is_withdrawn(where.state):  # whoever submitted it was killed before it had an answer
-        given_up = name_of(job, token)
-        job_id = unanswered.settle(given_up, where.state, "not answered", watch, until, site)
+    before, why = _unanswered(job, attempt), "not answered"
     for _ in range(TRIES):
-        if job_id:
-            break
-        if given_up:  # should it arrive after all, it does not begin
-            cancel_by_file(files(job, attempt).state)
+        if before:
+            job_id = unanswered.settle(before.name, before.state, why, watch, until, site)
+            if job_id:
+                watch.submitted(job_id)
+                return job_id
+            cancel_by_file(before.state)  # should it arrive after all, it does not begin
             if watch.stop_requested():
                 raise TryAgain("sbatch", "a stop was asked for", "nothing was submitted")
         made = prepare(job, settings, attempt)
         answer = call(made.argv, timeout_s=SUBMIT_S, env=made.env, cwd=job.tree)
         job_id = answer.out.strip().split("\n")[-1].split(";")[0]
-        if answer.code != 0 or not job_id.isdigit():
-            _refuse_if_sure(answer, made.state)
-            job_id = unanswered.settle(made.name, made.state, answer.text, watch, until, site)
-        if job_id and given_up:
-            query(["scancel", f"--name={given_up}"])
-        given_up = made.name
-    if not job_id:
-        cancel_by_file(files(job, attempt).state)
-        raise TryAgain("sbatch", answer.text, "the controller did not take the job")
-    watch.submitted(job_id)
-    return job_id
+        if answer.code == 0 and job_id.isdigit():
+            watch.submitted(job_id)
+            if before:
+                query(["scancel", f"--name={before.name}"])
+            return job_id
+        _refuse_if_sure(answer, made.state)
+        before, why = Asked(made.name, made.state), answer.text
+    cancel_by_file(files(job, attempt).state)
+    raise TryAgain("sbatch", why, "the job may have been taken; if so, it ends by itself")
+
+
+def _unanswered(job: Job, attempt: int) -> Asked | None:
+    """The submission whose answer nobody lived to record."""
+    where = files(job, attempt)
+    token = token_of(where.script)
+    if not token or unanswered.is_withdrawn(where.state):
+        return None
+    return Asked(name_of(job, token), where.state)
 
 
 def _refuse_if_sure(answer: Answer, state: str) -> None:
