@@ -178,7 +178,10 @@ def _result(row: Row) -> str:
         row.end_cause,
     ]
     fields += [row.elapsed_min, row.memory_gb, row.description, row.reason]
-    return "| " + " | ".join(_cell(field) for field in fields) + " |"
+    line = " | ".join(fields)
+    if len(line) > 200 or "  " in line or "<" in line or line.count("|") >= len(fields) or not line.isprintable():
+        line = " | ".join(map(_cell, fields))
+    return f"| {line} |"
 
 
 def _cell(text: str) -> str:

@@ -255,7 +255,7 @@ def data(now: Situation, notes: Notes | None, found: list[str]) -> dict[str, obj
         "branch": situation.branch(now),
         "checkout": now.head,
         "latest": status.result(now.rows[-1] if now.rows else None),
-        "best": status.measured(now.rows, situation.best(now)),
+        "best": status.measured(now.rows, now.best),
         "baseline": status.measured(now.rows, parents.latest(now.rows, parents.BASELINE)),
         "running": [status.running(opened, state) for state in now.states],
         "tried": list(dict.fromkeys([*(row.experiment for row in now.rows), *(s.experiment for s in now.states)])),

@@ -8,6 +8,7 @@ import shlex
 
 from autoresearch import clock, paths
 from autoresearch.errors import AutoresearchError
+from autoresearch.rows import column
 from autoresearch.sessions import session, session_files, session_text, situation
 from autoresearch.sessions.session_files import Notes, Page
 from autoresearch.sessions.situation import Situation
@@ -109,7 +110,7 @@ def _write_state(page: Page, now: Situation, secrets: list[str]) -> None:
     status = {
         "as of": f"{session_text.local_time(clock.now())}, {now.standing.line}",
         "approval": now.approval,
-        "best": situation.result(situation.best(now)),
+        "best": situation.result(now.best),
         "latest result": situation.result(now.rows[-1] if now.rows else None),
         "running": safe(running) or "nothing",
         "failures": safe(situation.failures(now)) or "none",
@@ -149,7 +150,7 @@ def handoff_parts(now: Situation, page: Page) -> dict[str, list[str]]:
             f"stop rule: {now.opened.plan.stop or 'none given'}; {now.standing.line}",
             f"branch: {situation.branch(now) or 'none yet'}",
             f"latest result: {situation.result(now.rows[-1] if now.rows else None)}",
-            f"best: {situation.result(situation.best(now))}",
+            f"best: {situation.result(now.best)}",
             f"running: {running}",
         ],
         "Next Actions": [situation.next_action(now)[1], *steering[-10:]],
@@ -188,8 +189,8 @@ def files_text(notes: Notes, now: Situation, secrets: list[str]) -> str:
 
 def _changed(now: Situation) -> list[str]:
     """Return one line an experiment: what its newest commit changes against its parent, from git in one call."""
-    newest = {row.experiment: row for row in now.rows}
-    chosen = list(newest.values())[-CHANGED:]
+    newest = {name: at for at, name in enumerate(column(now.rows, "experiment"))}
+    chosen = [now.rows[at] for at in list(newest.values())[-CHANGED:]]
     found = changed_paths(now, [(row.parent_commit, row.commit) for row in chosen])
     out = []
     for row, changed in zip(chosen, found, strict=True):

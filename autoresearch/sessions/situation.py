@@ -11,7 +11,7 @@ from autoresearch.attempts import State
 from autoresearch.campaign import Campaign
 from autoresearch.errors import AutoresearchError
 from autoresearch.git.repository import Change
-from autoresearch.rows import Row
+from autoresearch.rows import Row, holding, places
 from autoresearch.rules import standing, stop
 from autoresearch.sessions import session
 
@@ -32,6 +32,7 @@ class Situation(NamedTuple):
     states: list[State]
     orphans: list[State]
     standing: stop.Standing
+    best: Row | None  # of the kept ones
     changes: list[Change] | None
     head: str  # the user's own branch and commit, for the reader
 
@@ -49,7 +50,6 @@ def look(where: paths.Campaign) -> Situation:
     """
     opened, approval = _open(where)
     book = ledger.read(opened.ledger_path)
-    book = book._replace(rows=list(book.rows))  # nearly every question here goes through all of them
     states = attempts.every(where)
     return Situation(
         opened=opened,
@@ -59,6 +59,7 @@ def look(where: paths.Campaign) -> Situation:
         states=states,
         orphans=[state for state in states if recovery.is_orphan(opened, state)],
         standing=standing.line(opened, book.rows, states),
+        best=parents.best_kept(book.rows, opened.plan.direction),
         changes=_changes(opened),
         head=_head(opened),
     )
@@ -139,17 +140,12 @@ def result(row: Row | None) -> str:
     return f"{row.id} {value} {row.status}{cause} on {row.branch} at {row.commit[:12]}"
 
 
-def best(now: Situation) -> Row | None:
-    """Return the best kept row."""
-    return parents.best_kept(now.rows, now.opened.plan.direction)
-
-
 def failures(now: Situation) -> str:
     """Return how many rows are crashes and why the last one was; empty without any."""
-    crashed = [row for row in now.rows if row.status == "crash"]
+    crashed = places(now.rows, "status", "crash")
     if not crashed:
         return ""
-    last = crashed[-1]
+    last = now.rows[crashed[-1]]
     return (
         f"{len(crashed)} of {len(now.rows)} rows are crashes, the last is {last.id} ({last.end_cause}: {last.reason})"
     )
@@ -159,8 +155,8 @@ def skipped(now: Situation) -> list[str]:
     """Return the checks that this campaign leaves out."""
     made = now.opened.plan
     found = [text for key, text in _SKIPPED.items() if made.setting(key)]
-    forced = [row.id for row in now.rows if "not comparable: " in row.reason]
-    return found + ([f"not comparable by their own change: {', '.join(forced[-5:])}"] if forced else [])
+    forced = [now.rows[at].id for at in holding(now.rows, "reason", "not comparable: ")[-5:]]
+    return found + ([f"not comparable by their own change: {', '.join(forced)}"] if forced else [])
 
 
 def uncommitted(now: Situation) -> str:

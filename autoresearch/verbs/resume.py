@@ -17,6 +17,8 @@ def run() -> int:
     where = campaign.find()
     notes = session_files.current(where)
     now = situation.look(where)
+    # Nearly every question that follows goes through all rows.
+    now = now._replace(book=now.book._replace(rows=list(now.rows)))
     found = resuming.mismatches(now, notes)
     if notes is None:
         found.append("there were no notes of this campaign; a session is started")
