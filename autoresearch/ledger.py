@@ -16,7 +16,8 @@ from autoresearch import files
 from autoresearch.rows import COLUMNS, HEADER, Reader, Row, Rows, column, decode, encode, places
 
 PIECE = 1 << 18  # bytes of a file that are compared at a time
-RACY_NS = 100_000_000  # a file system's clock moves in steps of up to 10 ms: two changes within one look the same
+RACY_NS = 20_000_000  # a file system's clock moves in steps of up to 10 ms: two changes within one look the same
+SECOND_NS = 1_000_000_000  # or it counts whole seconds
 
 
 class Ledger(NamedTuple):
@@ -116,7 +117,7 @@ class Book:
 def _stamp(file: FileIO) -> tuple[int, ...]:
     """Return what changes with a file; nothing while it is so young that a further change may not show in it."""
     info = os.fstat(file.fileno())
-    if time.time_ns() - info.st_ctime_ns < RACY_NS:
+    if time.time_ns() - info.st_ctime_ns < RACY_NS or info.st_ctime_ns % SECOND_NS == 0:
         return ()
     return info.st_dev, info.st_ino, info.st_size, info.st_mtime_ns, info.st_ctime_ns
 

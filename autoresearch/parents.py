@@ -69,13 +69,14 @@ def judged(rows: Sequence[Row], commit: str) -> Row | None:
 
 def best_kept(rows: Sequence[Row], direction: str) -> Row | None:
     """Return the newest row of the kept commit with the best mean of its runs; a commit's newest verdict counts."""
-    commits, statuses = column(rows, "commit"), column(rows, "status")
-    texts, sources = column(rows, "metric_value"), column(rows, "metric_source")
-    kept = {commit for commit, status in zip(commits, statuses, strict=True) if status == "keep"}
+    commits = column(rows, "commit")
+    kept = {commits[at] for at in places(rows, "status", "keep")}
+    of_kept = [at for at, commit in enumerate(commits) if commit in kept]
+    statuses, texts, sources = (column(rows, name) for name in ("status", "metric_value", "metric_source"))
     measured: dict[str, list[int]] = {}
-    for at, commit in enumerate(commits):
-        if commit in kept and statuses[at] != "crash" and valid(texts[at], sources[at]) is not None:
-            measured.setdefault(commit, []).append(at)
+    for at in of_kept:
+        if statuses[at] != "crash" and valid(texts[at], sources[at]) is not None:
+            measured.setdefault(commits[at], []).append(at)
 
     def mean(of: list[int]) -> float:
         return sum(float(texts[at]) for at in of) / len(of)

@@ -262,7 +262,7 @@ class Reader:
             Refused: the header has columns that this version does not know: a rewrite would lose them.
         """
         if not self.lines:
-            self._look_at_header(data.partition(b"\n")[0])
+            self._look_at_header(data[: data.find(b"\n") + 1])
         if self._other:
             data = self._converted(data)
         self.torn = self.torn.copy()
