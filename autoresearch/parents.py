@@ -8,6 +8,7 @@ from typing import NamedTuple
 
 from autoresearch import names
 from autoresearch.campaign import Campaign
+from autoresearch.direction import gain
 from autoresearch.errors import Refused
 from autoresearch.rows import Row, column, places, unescape, valid
 
@@ -78,12 +79,11 @@ def best_kept(rows: Sequence[Row], direction: str) -> Row | None:
         if statuses[at] != "crash" and valid(texts[at], sources[at]) is not None:
             measured.setdefault(commits[at], []).append(at)
 
-    def mean(of: list[int]) -> float:
-        return sum(float(texts[at]) for at in of) / len(of)
+    def merit(of: list[int]) -> float:
+        return gain(sum(float(texts[at]) for at in of) / len(of), 0.0, direction)
 
-    sign = 1.0 if direction == "max" else -1.0
     standing = [at for at in measured.values() if statuses[at[-1]] == "keep"]
-    best = max(standing, key=lambda at: sign * mean(counted(rows, at)), default=None)
+    best = max(standing, key=lambda at: merit(counted(rows, at)), default=None)
     return rows[best[-1]] if best else None
 
 

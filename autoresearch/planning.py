@@ -164,7 +164,7 @@ def _metric(made: Plan) -> Plan:
     if knobs.get("DIRECTION"):
         direction, source = knobs.text("DIRECTION"), "DIRECTION"
     elif not direction or (knobs.get("METRIC") and source != "DIRECTION" and metric != made.metric):
-        from autoresearch.metrics.direction import guess_direction
+        from autoresearch.direction import guess_direction
 
         direction, source = guess_direction(metric) or "", "guessed from the name: your approval confirms it"
     if direction not in ("max", "min"):

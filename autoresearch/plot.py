@@ -6,6 +6,7 @@ import html
 import re
 from collections.abc import Sequence
 
+from autoresearch.direction import better
 from autoresearch.rows import Row
 
 WIDTH, HEIGHT = 900, 420
@@ -71,13 +72,11 @@ def _best_line(points: list[tuple[int, Row, float | None]], direction: str, scal
     best: float | None = None
     path: list[str] = []
     for place, row, value in points:
-        if value is not None and row.status == "keep":
-            better = best is None or (value > best if direction == "max" else value < best)
-            if better:
-                if best is not None:
-                    path.append(f"{scale.x(place):.1f},{scale.y(best):.1f}")
-                best = value
-                path.append(f"{scale.x(place):.1f},{scale.y(value):.1f}")
+        if value is not None and row.status == "keep" and (best is None or better(value, best, direction)):
+            if best is not None:
+                path.append(f"{scale.x(place):.1f},{scale.y(best):.1f}")
+            best = value
+            path.append(f"{scale.x(place):.1f},{scale.y(value):.1f}")
     if best is None:
         return ""
     path.append(f"{scale.x(len(points)):.1f},{scale.y(best):.1f}")

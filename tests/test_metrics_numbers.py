@@ -9,8 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from autoresearch import direction
 from autoresearch.errors import Usage
-from autoresearch.metrics import aggregate, direction, numbers
+from autoresearch.metrics import aggregate, numbers
 
 FINITE = st.floats(allow_nan=False, allow_infinity=False)
 

@@ -72,9 +72,9 @@ def parse_spec(metric: str, direction: str, at: str = "last", options: tuple[str
     Raises:
         Usage: naming what is not understood: an unknown form, a bad expression, a missing key.
     """
+    from autoresearch import direction as directions
     from autoresearch.errors import Usage
     from autoresearch.metrics import aggregate, numbers
-    from autoresearch.metrics import direction as directions
 
     directions.check(direction)
     aggregate.parse_at(at)

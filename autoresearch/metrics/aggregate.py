@@ -11,8 +11,9 @@ from itertools import chain, repeat
 from operator import eq
 from typing import NamedTuple, overload
 
+from autoresearch import direction
 from autoresearch.errors import Usage
-from autoresearch.metrics import Point, Reading, direction, numbers
+from autoresearch.metrics import Point, Reading, numbers
 
 NO_STEP = -(1 << 63)
 _AT = re.compile(r"(last|best|min|max)|(mean|median):([1-9][0-9]{0,8})|(step):([0-9]{1,18})", re.ASCII)

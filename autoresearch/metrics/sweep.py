@@ -14,7 +14,8 @@ from bisect import bisect_right
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple, overload
 
-from autoresearch.metrics import backwards, child, console, direction, template
+from autoresearch import direction
+from autoresearch.metrics import backwards, child, console, template
 from autoresearch.metrics.aggregate import NO_STEP, Found
 from autoresearch.metrics.bulk import Bulk
 

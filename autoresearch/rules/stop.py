@@ -12,6 +12,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from autoresearch import durations
+from autoresearch.direction import gain, meets, reaching
 from autoresearch.errors import Usage
 from autoresearch.rows import column, places, values
 
@@ -232,16 +233,7 @@ def target_of(rules: Rules, direction: str) -> tuple[str, str, float] | None:
     if rules.target is None:
         return None
     metric, op, value = rules.target
-    return metric or "best", op or (">=" if direction == "max" else "<="), value
-
-
-def reaches(value: float, op: str, bound: float) -> bool:
-    """Return whether `value op bound` holds; op is one of >= > <= <."""
-    if op == ">=":
-        return value >= bound
-    if op == ">":
-        return value > bound
-    return value <= bound if op == "<=" else value < bound
+    return metric or "best", op or reaching(direction)[0], value
 
 
 def _target_trigger(target: tuple[str, str, float], facts: Facts) -> Trigger:
@@ -251,7 +243,7 @@ def _target_trigger(target: tuple[str, str, float], facts: Facts) -> Trigger:
     if not kept:
         return Trigger("target_metric", False, f"no result of {name} {op} {bound:.12g} yet")
     best = max(kept) if op in (">", ">=") else min(kept)
-    met = reaches(best, op, bound)
+    met = meets(best, op, bound)
     return Trigger("target_metric", met, f"{name} {best:.12g} {'reaches' if met else 'of'} {op} {bound:.12g}")
 
 
@@ -261,7 +253,6 @@ def ideas_since_best(facts: Facts) -> int:
     A new best is a kept, valid result better than the best before it. Repeats of one commit are one
     measurement, their mean: measuring the best again is no new best and no new idea.
     """
-    sign = -1.0 if facts.direction == "min" else 1.0
     runs: dict[tuple[str, str], list[float]] = {}
     seen: set[str] = set()
     holder: tuple[str, str] | None = None
@@ -275,7 +266,7 @@ def ideas_since_best(facts: Facts) -> int:
             continue
         key = (experiment, commit or f"row {place}")
         found = runs.setdefault(key, [])
-        found.append(sign * value)
+        found.append(gain(value, 0.0, facts.direction))
         mean = sum(found) / len(found)
         if key == holder:
             level = mean
@@ -348,7 +339,7 @@ def resolve(rules: Rules, *, metric: str, direction: str) -> Rules:
     names = {metric, metric.partition(":")[2] or metric}
     if name and name not in names:
         raise Usage("STOP", f"the campaign measures {metric!r}, not {name!r}", f"write `target {value:g}`")
-    good = (">=", ">") if direction == "max" else ("<=", "<")
+    good = reaching(direction)
     if op and op not in good:
         why = f"`{op} {value:g}` is against the direction {direction}: the worst result would end the campaign"
         raise Usage("STOP", why, f"write `target {value:g}` or correct DIRECTION")

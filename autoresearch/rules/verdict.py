@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from math import isfinite
 from typing import NamedTuple
 
+from autoresearch.direction import gain as better_by
 from autoresearch.rules.noise import Noise, pooled
 from autoresearch.rules.statistics import mean
 
@@ -46,8 +47,7 @@ def comparison_parent(parent: Measurement | None, baseline: Measurement) -> Meas
 
 def gain(candidate: Sequence[float], parent: Sequence[float], direction: str) -> float:
     """Return how much better the candidate's mean is; positive is better for `max` and `min` alike."""
-    difference = mean(list(candidate)) - mean(list(parent))
-    return -difference if direction == "min" else difference
+    return better_by(mean(list(candidate)), mean(list(parent)), direction)
 
 
 def judge_baseline(baseline: Measurement) -> Verdict:

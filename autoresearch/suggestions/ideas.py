@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 
 from autoresearch import attempts, metrics, parents
 from autoresearch.campaign import Campaign
+from autoresearch.direction import gain
 from autoresearch.errors import AutoresearchError
 from autoresearch.rows import Row
 from autoresearch.rules import standing, stop
@@ -255,12 +256,11 @@ def _of_row(opened: Campaign, row: Row) -> list[tuple[str, str]]:
     value = row.value
     if value is None:
         return out
-    sign = 1.0 if opened.plan.direction == "max" else -1.0
     try:
         best = float(row.metric_best)
     except ValueError:
         return out
-    if sign * (best - value) > 0.02 * abs(best):
+    if gain(best, value, opened.plan.direction) > 0.02 * abs(best):
         out.append(("peaks-early", f"its best was {row.metric_best}, its last {row.metric_value}"))
     elif best == value and row.metric_step:
         out.append(("still-rising", "its last value was its best"))

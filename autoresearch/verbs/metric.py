@@ -6,8 +6,8 @@ import json
 import os
 
 from autoresearch import knobs, metrics, talk
+from autoresearch.direction import guess_direction
 from autoresearch.errors import Usage
-from autoresearch.metrics.direction import guess_direction
 
 
 def run() -> int:

@@ -75,7 +75,6 @@ _HIGHER = frozenset(
         "em",
     )
 )
-_RATE = re.compile(r"per_(?:s|sec|second|gpu|min)(?:_|$)")
 
 
 def check(direction: str) -> str:
@@ -112,6 +111,11 @@ def best_index(values: Sequence[float], direction: str) -> int | None:
     return chosen
 
 
+def reaching(direction: str) -> tuple[str, str]:
+    """The comparisons that reach a target in this direction; the first is meant where none is written."""
+    return (">=", ">") if check(direction) == "max" else ("<=", "<")
+
+
 def meets(value: float, op: str, target: float) -> bool:
     """Whether a valid value reaches a target written with `>=`, `>`, `<=` or `<`."""
     if not math.isfinite(value):
@@ -128,7 +132,7 @@ def guess_direction(name: str) -> str | None:
     Speeds are looked for first: `tokens_per_sec` holds the unit of a time and is no time.
     """
     words = [word for word in re.split(r"[^a-z0-9]+", re.sub(r"([a-z])([A-Z])", r"\1_\2", name).lower()) if word]
-    if _RATE.search("_".join(words)):
+    if re.search(r"per_(?:s|sec|second|gpu|min)(?:_|$)", "_".join(words)):
         return "max"
     high = [index for index, word in enumerate(words) if word in _HIGHER]
     low = [index for index, word in enumerate(words) if word in _LOWER]
