@@ -6,7 +6,7 @@ Sizes are GiB (2**30 bytes), as `df -h` shows them. Free means free for an ordin
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import NamedTuple
 
 from autoresearch.errors import Refused
@@ -170,13 +170,3 @@ def is_mount(path: str) -> bool:
     """Tell whether something is mounted exactly at `path`; does not touch the file system itself."""
     wanted = os.path.normpath(path)
     return any(mount.point == wanted for mount in mounts())
-
-
-def mount_of(path: str, among: Iterable[Mount] | None = None) -> Mount | None:
-    """Return the mount that holds an absolute path without symbolic links."""
-    best = None
-    for mount in mounts() if among is None else among:
-        inside = mount.point == "/" or path == mount.point or path.startswith(mount.point + "/")
-        if inside and (best is None or len(mount.point) >= len(best.point)):
-            best = mount
-    return best
