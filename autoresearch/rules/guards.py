@@ -7,9 +7,9 @@ from collections.abc import Iterable, Mapping
 from math import inf, isfinite
 from typing import NamedTuple
 
+from autoresearch.direction import meets
 from autoresearch.errors import Usage
 
-OPS = (">=", "<=", ">", "<")
 _ONE = re.compile(
     r"\s*(?P<name>[A-Za-z_][A-Za-z0-9_./:@-]*)\s*(?P<op>>=|=>|<=|=<|>|<|≥|≧|≤|≦)"
     r"\s*(?P<bound>[+-]?(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+)(?:[eE][+-]?[0-9]+)?)(?![A-Za-z0-9_%]|\.[0-9])\s*",
@@ -24,7 +24,7 @@ class Guard(NamedTuple):
     """One bound on a number of the run: `memory_gb` of the row, or a metric by its name."""
 
     name: str
-    op: str  # one of OPS
+    op: str  # >= <= > or <
     bound: float
 
     def __str__(self) -> str:
@@ -32,13 +32,7 @@ class Guard(NamedTuple):
 
     def holds(self, value: float) -> bool:
         """Return whether a value keeps the bound; one that is no finite number does not."""
-        if not isfinite(value):
-            return False
-        if self.op == ">=":
-            return value >= self.bound
-        if self.op == "<=":
-            return value <= self.bound
-        return value > self.bound if self.op == ">" else value < self.bound
+        return meets(value, self.op, self.bound)
 
 
 def parse(text: str) -> tuple[Guard, ...]:
