@@ -12,8 +12,8 @@ from collections.abc import Iterable, Sequence
 from io import FileIO
 from typing import NamedTuple
 
-from autoresearch import files
-from autoresearch.rows import COLUMNS, HEADER, Reader, Row, Rows, column, decode, encode, places
+from autoresearch import clock, files
+from autoresearch.rows import HEADER, Reader, Row, Rows, column, encode, places
 
 PIECE = 1 << 18  # bytes of a file that are compared at a time
 RACY_NS = 20_000_000  # a file system's clock moves in steps of up to 10 ms: two changes within one look the same
@@ -73,9 +73,8 @@ class Book:
             self._parsed.append(whole)
         if end == len(rest):
             return Ledger(reader.rows, reader.torn, reader.has_header)
-        fields = decode(rest[end:])
-        unended = Row._make(fields) if len(fields) == len(COLUMNS) and fields[0] != "index" else None
-        return Ledger(reader.rows, [*reader.torn, reader.lines + 1], reader.has_header, unended)
+        torn = [*reader.torn, reader.lines + 1]
+        return Ledger(reader.rows, torn, reader.has_header, reader.cut_off(rest[end:]))
 
     def _stands(self, file: FileIO) -> bool:
         """Compare the file's beginning with what was parsed, and stop behind it; in pieces, to touch little memory."""
@@ -99,19 +98,41 @@ class Book:
         """
         book = self.read()
         rows, cut = book.rows, book.unended
-        present = find(rows, row.experiment, int(row.attempt))
+        present = find(rows, row.experiment, row.number)
         if present:
             return present
-        again = cut is not None and (cut.experiment, cut.attempt) == (row.experiment, row.attempt)
+        again = cut is not None and _same(cut, row)
         if cut and not again:
             rows = [*rows, cut]
-        last = max((int(index) for index in column(rows, "index") if index.isdigit()), default=0)
+        last = max((int(index) for index in column(rows, "index") if index.isdecimal()), default=0)
         row = row._replace(index=str(last + 1))
         if book.has_header and not again:
             files.append(self.path, encode(row))
         else:  # new, of an earlier version, its very first write was cut off, or this row's was in its last field
-            rewrite(self.path, [*rows, row])
+            self.rewrite([*rows, row])
         return row
+
+    def rewrite(self, rows: Iterable[Row]) -> None:
+        """Replace all rows; a last row that lacks its line end stays, and so does the old file where lines are torn.
+
+        The caller holds the campaign's lock.
+        """
+        rows, cut = list(rows), self.read().unended
+        if cut and not any(_same(cut, row) for row in rows):
+            rows.append(cut)
+        if self._reader.torn:
+            keep_aside(self.path)
+        files.replace(self.path, HEADER + b"".join(map(encode, rows)))
+
+
+def _same(one: Row, other: Row) -> bool:
+    return (one.experiment, one.attempt) == (other.experiment, other.attempt)
+
+
+def keep_aside(path: str) -> None:
+    """Copy a ledger to a file beside it that is named after the time."""
+    with open(path, "rb") as file:
+        files.replace(f"{path}.{clock.stamp(clock.now()).replace(':', '')}", file.read())
 
 
 def _stamp(file: FileIO) -> tuple[int, ...]:
@@ -147,5 +168,12 @@ def find(rows: Sequence[Row], experiment: str, attempt: int) -> Row | None:
 
 
 def rewrite(path: str, rows: Iterable[Row]) -> None:
-    """Replace the whole ledger (mark, rebuild); the caller holds the campaign's lock."""
+    """Replace the whole ledger, see `Book.rewrite`."""
+    _book(path).rewrite(rows)
+
+
+def restore(path: str, rows: Iterable[Row]) -> None:
+    """Write a ledger anew, whatever the old file holds, which is kept beside it; the caller holds the lock."""
+    if os.path.exists(path):
+        keep_aside(path)
     files.replace(path, HEADER + b"".join(map(encode, rows)))

@@ -10,7 +10,7 @@ from typing import NamedTuple
 from autoresearch import parents, talk
 from autoresearch.attempts import State
 from autoresearch.campaign import Campaign
-from autoresearch.rows import Row, column
+from autoresearch.rows import Row, column, finite
 from autoresearch.rules import standing
 from autoresearch.sessions import session
 
@@ -96,8 +96,9 @@ def cells(row: Row) -> list[str]:
     """Return a row as the table shows it."""
     value = row.metric_value if row.value is not None else "-"
     change = ""
-    if row.value is not None and row.parent_metric:
-        change = f"{row.value - float(row.parent_metric):+.4g}"
+    parent = finite(row.parent_metric)
+    if row.value is not None and parent is not None:
+        change = f"{row.value - parent:+.4g}"
     cause = "" if row.end_cause == "ok" else row.end_cause
     memory = "" if row.status == "crash" else row.memory_gb
     return [

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from io import BytesIO
 from itertools import chain
+from math import isfinite
 from operator import itemgetter
 from typing import Any, NamedTuple, overload
 
@@ -58,6 +59,11 @@ class Row(NamedTuple):
         """`NAME`, or `NAME.n` for a later attempt."""
         return self.experiment if self.attempt in ("", "1") else f"{self.experiment}.{self.attempt}"
 
+    @property
+    def number(self) -> int:
+        """The attempt as a number; 1 where a hand has left none."""
+        return int(self.attempt) if self.attempt.isdecimal() else 1
+
 
 COLUMNS = Row._fields
 FIXED = COLUMNS[:15]  # for people and tools that know the format; a ledger of any version has them
@@ -65,18 +71,23 @@ HEADER = ("\t".join(COLUMNS) + "\n").encode()
 # What the rules ask of every row before each launch; all else is read from the rows that are wanted.
 HOT = ("index", "commit", "metric_value", "status", "experiment", "attempt", "metric_source")
 _HOT_FIELDS = itemgetter(*map(COLUMNS.index, HOT))
+BOM = b"\xef\xbb\xbf"
 BATCH = 500  # lines whose fields are objects at the same time
 _ESCAPES = (("\\", "\\\\"), ("\t", "\\t"), ("\n", "\\n"), ("\r", "\\r"))
 
 
 def valid(metric_value: str, metric_source: str) -> float | None:
     """Return the number of a row, None when it is not a valid metric: it has no source."""
-    if not metric_source:
-        return None
+    return finite(metric_value) if metric_source else None
+
+
+def finite(field: str) -> float | None:
+    """Return the finite number that a field holds, None where a hand has left none."""
     try:
-        return float(metric_value)
+        found = float(field)
     except ValueError:
         return None
+    return found if isfinite(found) else None
 
 
 def escape(field: str) -> str:
@@ -254,6 +265,7 @@ class Reader:
         self.has_header = False  # the one that this version writes
         self.lines = 0
         self._other: list[str] = []  # the columns where the header is another one: an earlier version's
+        self._edited = False  # its first line has the marks of an editor or a spreadsheet
 
     def take(self, data: bytes) -> Rows:
         """Read further whole lines; return all rows so far. What was returned before stays as it is.
@@ -261,6 +273,7 @@ class Reader:
         Raises:
             Refused: the header has columns that this version does not know: a rewrite would lose them.
         """
+        data = self._as_written(data)
         if not self.lines:
             self._look_at_header(data[: data.find(b"\n") + 1])
         if self._other:
@@ -279,7 +292,7 @@ class Reader:
                 if len(batch) == BATCH:
                     _put(batch, columns)
             elif raw == HEADER:
-                self.has_header = True
+                self.has_header = not self._edited
             elif raw != b"\n":
                 self.torn.append(self.lines)
             at += len(raw)
@@ -287,6 +300,19 @@ class Reader:
         texts = [b"".join(pieces).decode("utf-8", "replace") for pieces in columns]
         self.rows = self.rows.plus(_Part(data, starts), dict(zip(HOT, texts, strict=True)))
         return self.rows
+
+    def cut_off(self, line: bytes) -> Row | None:
+        """Return the row of a last line that lacks only its line end, None when it is not whole; it is not taken."""
+        fields = decode(self._converted(line) if self._other else line)
+        return Row._make(fields) if len(fields) == len(COLUMNS) and fields[0] != "index" else None
+
+    def _as_written(self, data: bytes) -> bytes:
+        """Return the lines without what editors add: a byte order mark, and carriage returns before the line ends."""
+        if not self.lines:
+            marked = data.startswith(BOM + b"index")
+            data = data.removeprefix(BOM) if marked else data
+            self._edited = marked or data.find(b"\r\n") == data.find(b"\n") - 1
+        return data.replace(b"\r\n", b"\n") if b"\r\n" in data else data  # one in a field is written as \\r
 
     def _look_at_header(self, line: bytes) -> None:
         fields = decode(line)
@@ -297,7 +323,7 @@ class Reader:
             raise Refused(
                 "ledger",
                 f"it has a column that this version does not know: {unknown[0]!r}",
-                "use the version that wrote it, or take the column out of results.tsv",
+                "use the version that wrote it, take the column out, or make ledger YES=1, which writes what git has",
             )
         self._other = fields
 

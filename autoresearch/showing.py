@@ -9,7 +9,7 @@ from autoresearch import attempts, campaign, clock, durations, ledger, metrics, 
 from autoresearch.attempts import State
 from autoresearch.campaign import Campaign
 from autoresearch.errors import AutoresearchError, Refused
-from autoresearch.rows import Row
+from autoresearch.rows import Row, finite
 from autoresearch.sessions import session_files, session_text
 
 TAIL = 12  # lines of the log
@@ -42,7 +42,7 @@ def find(opened: Campaign, name: str, attempt: int) -> tuple[Row | None, State |
     if row is not None:
         return row, None
     for row in reversed(opened.rows(smoke=True)):
-        if name in (row.experiment, f"{row.experiment}.smoke-{row.attempt}") and attempt in (0, int(row.attempt or 0)):
+        if name in (row.experiment, f"{row.experiment}.smoke-{row.attempt}") and attempt in (0, row.number):
             return row, None
     known = ", ".join(dict.fromkeys(row.experiment for row in rows[-20:])) or "none yet"
     which = f"attempt {attempt} of {name!r}" if attempt else f"{name!r}"
@@ -53,7 +53,7 @@ def data(opened: Campaign, row: Row | None, state: State | None) -> dict[str, An
     """Return everything about one attempt as data; the schema is in docs/json.md."""
     smoke = state.smoke if state else row is not None and f"{os.sep}smoke-" in row.log_path
     experiment = state.experiment if state else row.experiment if row else ""
-    number = state.attempt if state else int(row.attempt or 1) if row else 1
+    number = state.attempt if state else row.number if row else 1
     at = opened.where.attempt(experiment, number, smoke)
     commit = state.commit if state else row.commit if row else ""
     parent = state.parent_commit if state else row.parent_commit if row else ""
@@ -95,7 +95,7 @@ def attempt_id(experiment: str, number: int, smoke: bool) -> str:
 
 
 def _of_row(row: Row) -> dict[str, Any]:
-    parent = _number(row.parent_metric)
+    parent, minutes = finite(row.parent_metric), finite(row.elapsed_min)
     value = row.value
     return {
         "status": row.status,
@@ -109,9 +109,9 @@ def _of_row(row: Row) -> dict[str, Any]:
         "metric_source": row.metric_source,
         "parent_metric": parent,
         "gain": value - parent if value is not None and parent is not None else None,
-        "memory_gb": _number(row.memory_gb) if row.memory_source else None,
+        "memory_gb": finite(row.memory_gb) if row.memory_source else None,
         "memory_source": row.memory_source,
-        "elapsed_s": round(float(row.elapsed_min) * 60, 1) if row.elapsed_min else None,
+        "elapsed_s": round(minutes * 60, 1) if minutes is not None else None,
         "started_at": row.started_at,
         "finished_at": row.finished_at,
         "launcher": row.launcher,
@@ -145,13 +145,6 @@ def _of_state(opened: Campaign, state: State) -> dict[str, Any]:
         "host": os.uname().nodename,
         "device": "",
     }
-
-
-def _number(text: str) -> float | None:
-    try:
-        return float(text)
-    except ValueError:
-        return None
 
 
 def _whole(text: str) -> int | None:

@@ -13,7 +13,7 @@ from autoresearch import attempts, campaign, durations, files, ledger, parents, 
 from autoresearch.attempts import State
 from autoresearch.campaign import Campaign
 from autoresearch.errors import AutoresearchError, TryAgain
-from autoresearch.rows import Row
+from autoresearch.rows import Row, finite
 from autoresearch.rules import standing
 from autoresearch.running import keeper
 
@@ -197,7 +197,8 @@ def result_lines(row: Row, *, smoke: bool = False) -> list[str]:
     """Return a row as a few lines for a person or an agent."""
     value = f"{row.metric_name} {row.metric_value}" if row.value is not None else f"no valid {row.metric_name}"
     parent = f", parent {row.parent_metric}" if row.parent_metric and row.value is not None else ""
-    took = durations.format(float(row.elapsed_min) * 60) if row.elapsed_min else "no time"
+    minutes = finite(row.elapsed_min)
+    took = "no time" if minutes is None else durations.format(minutes * 60)
     memory = f", {row.memory_gb} GiB ({row.memory_source})" if row.memory_source else ""
     kind = "smoke run, counts for nothing" if smoke else row.status
     out = [

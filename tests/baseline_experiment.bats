@@ -364,6 +364,29 @@ branches() {
   assert_refused YES=1
   bin ledger YES=1
   cmp "$(records)/results.tsv" "${base}/before.tsv"
+  sed $'1s/$/\tmine/; 2,$s/$/\tnote/' "${base}/before.tsv" >"$(records)/results.tsv"
+  run_bin status
+  assert_refused "make ledger YES=1"
+  run_bin ledger
+  assert_refused YES=1
+  bin ledger YES=1
+  cmp "$(records)/results.tsv" "${base}/before.tsv"
+  grep -q mine "$(records)"/results.tsv.*
+}
+
+@test "a row that has no note yet is no difference between the ledger and git" {
+  with_baseline
+  bin experiment NAME=y OVERRIDES='sleep=2 value=0.6' HYPOTHESIS='a: b' DETACH=1
+  until_true 20 test -e "$(campaign_dir)/y/logs/run.log"
+  exec 9>"${repo}/.git/autoresearch.lock"
+  flock 9
+  until_true 20 grep -q $'\ty\t1\t' "$(records)/results.tsv"
+  run_bin ledger
+  exec 9>&-
+  assert_status 0
+  assert_contains "${stderr}" "2 rows in git"
+  bin wait NAME=y
+  assert_equal "$(count_rows)" 2
 }
 
 @test "hostile text in the knobs of a campaign comes back as text" {

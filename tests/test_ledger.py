@@ -234,3 +234,35 @@ def test_a_full_disk_keeps_every_row_that_was_written(hostile: Path, size: int) 
         with pytest.raises(OSError, match="No space"):
             ledger.rewrite(path, [*book.rows, *book.rows])
         assert ledger.read(path) == book
+
+
+def test_what_an_editor_or_a_spreadsheet_adds_is_no_part_of_a_row_and_goes_with_the_next_one(hostile: Path) -> None:
+    path = hostile / "results.tsv"
+    rows = [row("a", index="1", device="none"), row("b", index="2", device="none")]
+    ledger.rewrite(str(path), rows)
+    for mark, end in ((b"", b"\r\n"), (b"\xef\xbb\xbf", b"\n"), (b"\xef\xbb\xbf", b"\r\n")):
+        path.write_bytes(mark + path.read_bytes().replace(b"\n", end))
+        book = ledger.read(str(path))
+        assert (book.rows, book.torn) == (rows, [])
+        rows.append(ledger.append(str(path), row(f"e{len(rows)}", device="none")))
+        assert path.read_bytes() == HEADER + b"".join(map(encode, rows))
+
+
+def test_a_rewrite_keeps_a_last_row_without_its_line_end_and_lines_that_are_no_rows(hostile: Path) -> None:
+    path = hostile / "results.tsv"
+    ledger.rewrite(str(path), [row("a"), row("b")])
+    path.write_bytes(path.read_bytes().rstrip(b"\n"))
+    ledger.rewrite(str(path), [row("a", status="keep")])
+    assert [one.id for one in ledger.read(str(path)).rows] == ["a", "b"]
+    assert os.listdir(hostile) == ["results.tsv"]
+    damaged = path.read_bytes().replace(b"\n", b"\n1\tby hand\n", 1)
+    path.write_bytes(damaged)
+    ledger.rewrite(str(path), ledger.read(str(path)).rows)
+    (aside,) = (hostile / name for name in os.listdir(hostile) if name != "results.tsv")
+    assert aside.read_bytes() == damaged
+
+
+def test_a_field_that_a_hand_has_spoiled_is_no_number() -> None:
+    assert [row(attempt=text).number for text in (2, "", "x", "\u00b2")] == [2, 1, 1, 1]  # type: ignore[arg-type]
+    for text in ("abc", "", "nan", "1e999"):
+        assert row(metric_value=text, metric_source="console").value is None

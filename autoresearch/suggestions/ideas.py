@@ -269,7 +269,7 @@ def _of_row(opened: Campaign, row: Row) -> list[tuple[str, str]]:
 
 def _of_signals(opened: Campaign, row: Row) -> list[tuple[str, str]]:
     """Return what the side signals of a run warn of; thresholds are rules of thumb, not laws."""
-    attempt = opened.where.attempt(row.experiment, int(row.attempt or 1))
+    attempt = opened.where.attempt(row.experiment, row.number)
     try:
         values = metrics.signals_of(
             metrics.Where(attempt.log, attempt.logs, attempt.checkpoints, attempt.artifacts, "")

@@ -44,6 +44,6 @@ def run() -> int:
 
 def _place(rows: Sequence[Row], name: str, attempt: int) -> int:
     for place in reversed(places(rows, "experiment", name)):
-        if attempt in (0, int(rows[place].attempt)):
+        if attempt in (0, rows[place].number):
             return place
     raise Refused("NAME", f"{name!r} has no such row", "make summarize")

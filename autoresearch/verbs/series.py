@@ -14,7 +14,7 @@ def run() -> int:
     """Print the curve as TSV, or as data with JSON=1."""
     opened = campaign.open_any()
     row = _row(opened)
-    where = opened.where.attempt(row.experiment, int(row.attempt))
+    where = opened.where.attempt(row.experiment, row.number)
     points = metrics.series(
         conclude.spec(opened), metrics.Where(row.log_path, where.logs, row.checkpoint_path, row.artifacts_path, "")
     )

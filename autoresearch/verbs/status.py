@@ -69,7 +69,7 @@ def result(row: Row | None) -> dict[str, object] | None:
         return None
     return {
         "experiment": row.experiment,
-        "attempt": int(row.attempt),
+        "attempt": row.number,
         "branch": row.branch,
         "commit": row.commit,
         "metric": row.value,
