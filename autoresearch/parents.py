@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from autoresearch import names
 from autoresearch.campaign import Campaign
 from autoresearch.direction import gain
 from autoresearch.errors import Refused
-from autoresearch.rows import Row, column, places, unescape, valid
+from autoresearch.rows import Row, column, places, unescape, values
+from autoresearch.rules.statistics import mean
+
+if TYPE_CHECKING:
+    from autoresearch.rules.stop import Attempt
 
 BASELINE = "baseline"
 # How a row names the attempt whose luck it looks at: before the verdict (CONFIRM), or after a keep (REPEATS).
@@ -70,21 +74,28 @@ def judged(rows: Sequence[Row], commit: str) -> Row | None:
 
 def best_kept(rows: Sequence[Row], direction: str) -> Row | None:
     """Return the newest row of the kept commit with the best mean of its runs; a commit's newest verdict counts."""
-    commits = column(rows, "commit")
+    best = best_runs(rows, direction)
+    return rows[best[-1]] if best else None
+
+
+def best_runs(rows: Sequence[Attempt], direction: str) -> list[int]:
+    """Return where the runs are that count for the kept commit with the best mean of them; the first of equal ones.
+
+    A commit is kept when its newest verdict says so. Rows without a commit stand alone.
+    """
+    statuses, numbers = column(rows, "status"), values(rows)
+    commits = [commit or f"row {at}" for at, commit in enumerate(column(rows, "commit"))]
     kept = {commits[at] for at in places(rows, "status", "keep")}
-    of_kept = [at for at, commit in enumerate(commits) if commit in kept]
-    statuses, texts, sources = (column(rows, name) for name in ("status", "metric_value", "metric_source"))
     measured: dict[str, list[int]] = {}
-    for at in of_kept:
-        if statuses[at] != "crash" and valid(texts[at], sources[at]) is not None:
-            measured.setdefault(commits[at], []).append(at)
+    for at, commit in enumerate(commits):
+        if commit in kept and statuses[at] != "crash" and numbers[at] is not None:
+            measured.setdefault(commit, []).append(at)
 
     def merit(of: list[int]) -> float:
-        return gain(sum(float(texts[at]) for at in of) / len(of), 0.0, direction)
+        return gain(mean([number for at in of if (number := numbers[at]) is not None]), 0.0, direction)
 
-    standing = [at for at in measured.values() if statuses[at[-1]] == "keep"]
-    best = max(standing, key=lambda at: merit(counted(rows, at)), default=None)
-    return rows[best[-1]] if best else None
+    standing = [counted(rows, at) for at in measured.values() if statuses[at[-1]] == "keep"]
+    return max(standing, key=merit, default=[])
 
 
 def values_of(rows: Sequence[Row], commit: str, picked: str = "") -> list[float]:
@@ -98,7 +109,7 @@ def _measured(rows: Sequence[Row], commit: str) -> list[int]:
     return [at for at in places(rows, "commit", commit) if statuses[at] != "crash"]
 
 
-def counted(rows: Sequence[Row], measured: list[int], picked: str = "") -> list[int]:
+def counted(rows: Sequence[Attempt], measured: list[int], picked: str = "") -> list[int]:
     """Return where those rows of one commit are that count: not the run that led to fresh ones, nor `picked`.
 
     That run was picked for being high; once there are fresh ones it would only overstate the result.
@@ -109,12 +120,12 @@ def counted(rows: Sequence[Row], measured: list[int], picked: str = "") -> list[
     return [at for at in measured if rows[at].id not in left_out]
 
 
-def confirms(row: Row) -> str:
+def confirms(row: Attempt) -> str:
     """Return the id of the attempt that a row's run was to confirm, empty for any other run."""
     return named(row, CONFIRMS)
 
 
-def named(row: Row, words: str) -> str:
+def named(row: Attempt, words: str) -> str:
     """Return the id of the attempt that a row's reason names behind these words, empty when it does not."""
     _, found, rest = row.reason.partition(words)
     return re.split(r"[^a-z0-9._-]", rest, maxsplit=1)[0] if found else ""

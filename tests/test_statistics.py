@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from autoresearch.errors import Usage
 from autoresearch.rules import noise
-from autoresearch.rules.statistics import t_quantile
+from autoresearch.rules.statistics import mean, t_quantile
 
 DOFS = [*range(1, 200), 250, 400, 1000, 10_000, 1_000_000]
 
@@ -92,3 +92,8 @@ def test_declared_nonsense_is_refused(text: str) -> None:
 def test_an_unknown_noise_has_no_margin() -> None:
     with pytest.raises(ValueError, match="unknown"):
         noise.UNKNOWN.margin(1, 1)
+
+
+@given(st.floats(-1e6, 1e6), st.integers(1, 9))
+def test_the_mean_of_equal_values_is_that_value(value: float, count: int) -> None:
+    assert mean([value] * count) == value

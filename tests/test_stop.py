@@ -154,6 +154,27 @@ def test_a_crash_is_never_the_best_nor_the_target(direction: str, offset: float)
     assert stop.standing(Rules(target=("", "", offset + sign * 0.5)), facts).met
 
 
+def test_target_and_plateau_follow_a_commit_s_newest_verdict_and_the_runs_that_count() -> None:
+    rules = Rules(target=("m", ">=", 0.8), plateau=2)
+    rows = [Idea("baseline", 0.5, "keep", "ok", "c0"), Idea("a", 0.9, "keep", "ok", "c1")]
+    assert stop.standing(rules, Facts(START, attempts=rows)).met
+    fresh = [Idea("a", v, "keep", "ok", "c1", "better; fresh run of a", n) for v, n in ((0.7, "2"), (0.72, "3"))]
+    lucky = stop.standing(rules, Facts(START, attempts=[*rows, *fresh]))
+    assert (lucky.met, lucky.triggers[0].detail) == (False, "m 0.71 of >= 0.8")
+    marked = [*rows, Idea("a", 0.91, "discard", "ok", "c1", "it cheats", "2"), *ideas(1)]
+    found = stop.standing(rules, Facts(START, attempts=marked))
+    assert [(trigger.name, trigger.met) for trigger in found.triggers] == [("target_metric", False), ("plateau", True)]
+
+
+def test_what_an_open_verdict_waits_for_is_not_ended_by_target_or_plateau() -> None:
+    flat = Facts(START, START, START + 60, [Idea("baseline", 0.5, "keep", "ok"), *ideas(2)])
+    for rules in (Rules(plateau=2), Rules(target=("m", ">=", 0.5))):
+        assert not stop.may_launch(rules, flat, cap_s=None, is_new_idea=False).ok
+        assert stop.may_launch(rules, flat, cap_s=None, is_new_idea=False, is_open=True).ok
+    late = flat._replace(now=START + 61)
+    assert not stop.may_launch(Rules(total_s=60), late, cap_s=None, is_new_idea=False, is_open=True).ok
+
+
 def test_measuring_the_best_again_is_no_new_best() -> None:
     rows = [
         Idea("baseline", 0.5, "keep", "ok", "c0"),

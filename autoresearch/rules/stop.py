@@ -12,9 +12,10 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from autoresearch import durations
-from autoresearch.direction import gain, meets, reaching
+from autoresearch.direction import meets, reaching
 from autoresearch.errors import Usage
-from autoresearch.rows import column, places, values
+from autoresearch.rows import column
+from autoresearch.rules.statistics import mean
 
 DEFAULT_EXPERIMENTS = 4  # without any rule: the baseline and at most three, then summarise and ask
 
@@ -67,6 +68,10 @@ if TYPE_CHECKING:
         def end_cause(self) -> str: ...
         @property
         def commit(self) -> str: ...
+        @property
+        def reason(self) -> str: ...
+        @property
+        def id(self) -> str: ...
 
 
 class Idea(NamedTuple):
@@ -77,6 +82,13 @@ class Idea(NamedTuple):
     status: str  # keep, discard or crash, after any `mark`
     end_cause: str
     commit: str = ""  # rows of one commit are repeats of one measurement; empty: each row stands alone
+    reason: str = ""  # a fresh run names the one that led to it, which then counts for nothing
+    attempt: str = "1"
+
+    @property
+    def id(self) -> str:
+        """As of a row."""
+        return self.experiment if self.attempt == "1" else f"{self.experiment}.{self.attempt}"
 
 
 class Facts(NamedTuple):
@@ -237,42 +249,30 @@ def target_of(rules: Rules, direction: str) -> tuple[str, str, float] | None:
 
 
 def _target_trigger(target: tuple[str, str, float], facts: Facts) -> Trigger:
-    """Only a kept, valid value reaches a target: one within the noise or outside a guard is not clearly there."""
+    """Only what is kept reaches a target, by the mean of the runs that count: no lucky value, no marked one."""
     name, op, bound = target_of(Rules(target=target), facts.direction) or target
-    kept = [v for at in places(facts.attempts, "status", "keep") if (v := facts.attempts[at].value) is not None]
-    if not kept:
+    from autoresearch import parents
+
+    runs = parents.best_runs(facts.attempts, facts.direction)
+    if not runs:
         return Trigger("target_metric", False, f"no result of {name} {op} {bound:.12g} yet")
-    best = max(kept) if op in (">", ">=") else min(kept)
+    best = mean([value for at in runs if (value := facts.attempts[at].value) is not None])
     met = meets(best, op, bound)
     return Trigger("target_metric", met, f"{name} {best:.12g} {'reaches' if met else 'of'} {op} {bound:.12g}")
 
 
 def ideas_since_best(facts: Facts) -> int:
-    """Return how many ideas were first tried after the one that holds the best result, crashes included.
+    """Return how many ideas were first tried after the one that holds the best result was kept, crashes included.
 
-    A new best is a kept, valid result better than the best before it. Repeats of one commit are one
-    measurement, their mean: measuring the best again is no new best and no new idea.
+    Repeats of one commit are one measurement, the mean of those that count, and its newest verdict stands: measuring
+    the best again is no new best and no new idea, and what was lucky or marked holds nothing.
     """
-    runs: dict[tuple[str, str], list[float]] = {}
-    seen: set[str] = set()
-    holder: tuple[str, str] | None = None
-    since, level = 0, 0.0
-    fields = (column(facts.attempts, name) for name in ("experiment", "commit", "status"))
-    for place, (experiment, commit, status, value) in enumerate(zip(*fields, values(facts.attempts), strict=True)):
-        if experiment not in seen:
-            seen.add(experiment)
-            since += 1
-        if value is None:
-            continue
-        key = (experiment, commit or f"row {place}")
-        found = runs.setdefault(key, [])
-        found.append(gain(value, 0.0, facts.direction))
-        mean = sum(found) / len(found)
-        if key == holder:
-            level = mean
-        elif status == "keep" and (holder is None or mean > level):
-            holder, level, since = key, mean, 0
-    return since
+    from autoresearch import parents
+
+    runs = parents.best_runs(facts.attempts, facts.direction)
+    names, statuses = column(facts.attempts, "experiment"), column(facts.attempts, "status")
+    since = next((at for at in runs if statuses[at] == "keep"), -1)
+    return len(set(names) - set(names[: since + 1]))
 
 
 def crashes_in_a_row(facts: Facts) -> int:
@@ -297,7 +297,9 @@ def _gpu_time_left(rules: Rules, facts: Facts) -> float | None:
     return max(0.0, (rules.gpu_hours - facts.gpu_hours_used) * 3600.0 / facts.gpus)
 
 
-def may_launch(rules: Rules, facts: Facts, *, cap_s: float | None, is_new_idea: bool) -> Permission:
+def may_launch(
+    rules: Rules, facts: Facts, *, cap_s: float | None, is_new_idea: bool, is_open: bool = False
+) -> Permission:
     """Decide about one more launch.
 
     Args:
@@ -305,9 +307,14 @@ def may_launch(rules: Rules, facts: Facts, *, cap_s: float | None, is_new_idea: 
         cap_s: seconds the run may take, None when nothing but the deadline bounds it.
         is_new_idea: False for a rerun, a repeat, a smoke run and the second check of an attempt that
             already holds its place: the count does not end those, every other trigger does.
+        is_open: True for a run that an earlier one's verdict waits for (a repeat that was asked for, a fresh run, a
+            confirming one): neither do target and plateau end it, for they ask for that verdict.
     """
     where = standing(rules, facts, cap_s=cap_s)
-    against = [t for t in where.triggers if t.met and (is_new_idea or t.name != "target_experiment_count")]
+    passed_over = set() if is_new_idea else {"target_experiment_count"}
+    if is_open:
+        passed_over |= {"target_metric", "plateau"}
+    against = [t for t in where.triggers if t.met and t.name not in passed_over]
     if not against:
         return Permission(True, "", "", where)
     fix = where.note or "make summarize; make extend STOP='...' changes the rule after a new approval"
