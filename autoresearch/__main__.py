@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import _signal  # type: ignore[import-not-found]  # what signal wraps, which takes a millisecond
 import gc
 import os
 import sys
@@ -36,5 +37,7 @@ def main(argv: list[str]) -> int:
 
 
 if __name__ == "__main__":
+    # Who starts us may ignore it, and then no child of ours could be waited for.
+    _signal.signal(_signal.SIGCHLD, _signal.SIG_DFL)
     gc.disable()  # a verb ends before there is garbage worth looking for; a supervisor turns it on again
     leave(main(sys.argv[1:]))

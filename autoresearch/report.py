@@ -41,7 +41,7 @@ def data(campaign: Campaign, rows: Sequence[Row], states: list[State]) -> dict[s
         "best_branch": best_row.branch if best_row else None,
         "best_commit": best_row.commit if best_row else None,
         "gain": gain(mean(best), mean(baseline)),
-        "minutes": round(sum(map(float, filter(None, column(rows, "elapsed_min")))), 2),
+        "minutes": round(sum(filter(None, map(finite, column(rows, "elapsed_min")))), 2),
         "stop_condition_met": where.met,
         "line": where.line,
         "ledger": campaign.ledger_path,

@@ -389,6 +389,17 @@ branches() {
   assert_equal "$(count_rows)" 2
 }
 
+@test "a caller that ignores the ends of its children changes nothing" {
+  make_repo
+  plan_campaign
+  "${ROOT}/.venv/bin/python" -I -c '
+import os, signal, sys
+signal.signal(signal.SIGCHLD, signal.SIG_IGN)
+os.execv(sys.argv[1], sys.argv[1:])
+' "${ROOT}/bin/baseline"
+  assert_equal "$(field baseline status)" keep
+}
+
 @test "hostile text in the knobs of a campaign comes back as text" {
   make_repo
   quoted=\'${HOSTILE//\'/\'\"\'\"\'}\'

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 import time
 from pathlib import Path
 
@@ -64,6 +66,19 @@ def test_a_pattern_without_end_is_given_up(tmp_path: Path) -> None:
     found = pattern.find("/(a+)+$/", str(log), limit_s=0.3)
     assert "given up" in found.trouble
     assert time.monotonic() - begin < 5
+
+
+def test_a_process_with_many_open_files_reads_as_any_other(tmp_path: Path) -> None:
+    (tmp_path / "log").write_text("acc: 0.5\n")
+    script = """
+import os, resource, sys
+from autoresearch.metrics import pattern
+resource.setrlimit(resource.RLIMIT_NOFILE, (1200, resource.getrlimit(resource.RLIMIT_NOFILE)[1]))
+held = [os.open(os.devnull, os.O_RDONLY) for _ in range(1100)]
+print(list(pattern.find(r"/acc: (\\S+)/", sys.argv[1]).values))
+"""
+    said = subprocess.run([sys.executable, "-c", script, str(tmp_path / "log")], capture_output=True, text=True)
+    assert said.stdout == "[0.5]\n", said.stderr
 
 
 def test_pattern_on_a_long_line_and_many_lines(tmp_path: Path) -> None:

@@ -68,10 +68,11 @@ def finish(child: Child, limit_s: float | None = None) -> tuple[bytes, int | Non
     import signal
 
     parts, deadline, ended = [], None if limit_s is None else time.monotonic() + limit_s, False
+    ready = select.poll()  # select itself takes no descriptor above 1023
+    ready.register(child.out, select.POLLIN)
     try:
         while deadline is None or time.monotonic() < deadline:
-            left = None if deadline is None else max(deadline - time.monotonic(), 0.0)
-            if not select.select([child.out], [], [], left)[0]:
+            if not ready.poll(None if deadline is None else max(deadline - time.monotonic(), 0.0) * 1000):
                 break
             part = os.read(child.out, 1 << 16)
             if not part:
