@@ -400,6 +400,29 @@ os.execv(sys.argv[1], sys.argv[1:])
   assert_equal "$(field baseline status)" keep
 }
 
+@test "a metric is read from any log or directory, without a repository or a plan" {
+  mkdir -p "${base}/old/step_3"
+  printf 'step 2 acc: 0.25\n' >"${base}/old/run.log"
+  printf '{"acc": 0.5}\n' >"${base}/old/step_3/training_info.json"
+  cd -- "${base}/old"
+  run_bin metric LOG=run.log METRIC=acc
+  assert_status 0
+  assert_contains "${output}" "acc 0.25 at step 2"
+  run_bin metric LOG="${base}/old" METRIC=checkpoint:acc
+  assert_status 0
+  assert_contains "${output}" "acc 0.5 at step 3"
+  run_bin metric LOG=none METRIC=acc
+  assert_wrong_use none
+}
+
+@test "the curve of a run that diverged is JSON" {
+  with_baseline
+  run_bin experiment NAME=y OVERRIDES="say='val_accuracy: 0.9' value=nan" HYPOTHESIS='a: b'
+  assert_status 4
+  run_bin series NAME=y JSON=1
+  assert_contains "${output}" '{"step": null, "value": 0.9}, {"step": null, "value": null}'
+}
+
 @test "hostile text in the knobs of a campaign comes back as text" {
   make_repo
   quoted=\'${HOSTILE//\'/\'\"\'\"\'}\'

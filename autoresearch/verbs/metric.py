@@ -13,8 +13,8 @@ from autoresearch.errors import Usage
 def run() -> int:
     """Print value, step, and where they came from; exit 3 without a valid number."""
     log = knobs.required("LOG", "run.log")
-    if not os.path.isfile(log):
-        raise Usage("LOG", f"{log!r} is not a file", "give the path of a log")
+    if not os.path.exists(log):
+        raise Usage("LOG", f"{log!r} is not there", "give the path of a log or of a run's directory")
     metric, at = knobs.required("METRIC", "val_accuracy"), knobs.text("METRIC_AT", "last")
     direction = knobs.text("DIRECTION") or guess_direction(metric) or "max"
     options = tuple(knobs.text("METRIC_OPTIONS").replace(",", " ").split())

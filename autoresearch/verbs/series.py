@@ -30,11 +30,13 @@ def run() -> int:
 def _as_json(name: str, metric: str, points: Iterable[metrics.Point]) -> None:
     """Write the curve as one JSON object, point by point: a long one does not fit the memory twice."""
     import json
+    import math
     import sys
 
     sys.stdout.write(f'{{"experiment": {json.dumps(name)}, "metric": {json.dumps(metric)}, "points": [')
     for place, point in enumerate(points):
-        sys.stdout.write(f"{', ' if place else ''}{json.dumps({'step': point.step, 'value': point.value})}")
+        value = point.value if math.isfinite(point.value) else None  # JSON knows no nan
+        sys.stdout.write(f"{', ' if place else ''}{json.dumps({'step': point.step, 'value': value})}")
     sys.stdout.write("]}\n")
 
 
