@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import os
+import time
 from binascii import crc32
 from typing import NamedTuple
 
@@ -40,6 +41,7 @@ class State(NamedTuple):
     notes: list[str] = []  # what the row's reason has to say besides the verdict
     role: str = "idea"  # idea, repeat, confirm
     more: int = 0  # repeats that follow this one
+    pairs: int = 0  # fresh pairs that decide a gain: CONFIRM of the plan or of the call
     confirms: str = ""  # id of the attempt that this run is to confirm
     job_id: str = ""
     mark: str = ""  # what every process of a local run carries, see processes
@@ -58,6 +60,16 @@ class State(NamedTuple):
         """`NAME`, `NAME.n` or `NAME.smoke-n`."""
         return names.attempt_id(self.experiment, self.attempt, self.smoke)
 
+    @property
+    def idea(self) -> str:
+        """The experiment whose verdict this run is for: its own, or the one that it confirms."""
+        return names.experiment_of(self.confirms) if self.role == "confirm" else self.experiment
+
+    @property
+    def is_open(self) -> bool:
+        """Whether the verdict of an earlier run waits for this one: it confirms, or is a later run of its chain."""
+        return self.role == "confirm" or self.lock != f"{self.id}.lock"
+
 
 def path(where: paths.Campaign, attempt_id: str) -> str:
     """Return the state file of an attempt."""
@@ -69,6 +81,11 @@ def stop_file(where: paths.Campaign, attempt_id: str) -> str:
     return os.path.join(where.state, f"{attempt_id}.stop")
 
 
+def stop_asked(where: paths.Campaign, state: State) -> bool:
+    """Return whether somebody asked the attempt to end, or its chain of runs, between two of which nothing runs."""
+    return os.path.exists(stop_file(where, state.id)) or os.path.exists(stop_file(where, state.lock))
+
+
 def lock_file(where: paths.Campaign, state: State) -> str:
     """Return the lock whose holder supervises this attempt."""
     return os.path.join(where.state, state.lock)
@@ -76,15 +93,46 @@ def lock_file(where: paths.Campaign, state: State) -> str:
 
 def forget_lock(where: paths.Campaign, name: str) -> None:
     """Remove a lock file at the end of its chain of runs; whoever holds it still holds it."""
+    _forget(stop_file(where, name), os.path.join(where.state, name))
+
+
+def _forget(*found: str) -> None:
+    for file in found:
+        try:
+            os.unlink(file)
+        except FileNotFoundError:
+            pass
+
+
+def of(where: paths.Campaign, name: str) -> list[State]:
+    """Return the runs under way for an experiment, or the attempt of that id; those that confirm it first.
+
+    Between two runs of a chain none is there for a moment: it is waited for.
+    """
+    for _ in range(40):
+        states = every(where)
+        mine = [state for state in states if name in (state.idea, state.id)]
+        mine = mine or [state for state in states if state.experiment == name]
+        if mine or not any(map(files.is_locked, _chains(where, name))):
+            return mine
+        time.sleep(0.05)
+    return []
+
+
+def _chains(where: paths.Campaign, name: str) -> list[str]:
     try:
-        os.unlink(os.path.join(where.state, name))
+        locks = [entry for entry in os.listdir(where.state) if entry.endswith(".lock")]
     except FileNotFoundError:
-        pass
+        return []
+    mine = [entry for entry in locks if names.experiment_of(entry.removesuffix(".lock")) == name]
+    return [os.path.join(where.state, entry) for entry in mine]
 
 
 def create(where: paths.Campaign, state: State) -> None:
     """Write the state of a new attempt; durable when it returns."""
     _replace(path(where, state.id), json.dumps(state._asdict()).encode(), 1)
+    if not state.is_open:  # a chain of that name may have been withdrawn before
+        _forget(stop_file(where, state.lock))
 
 
 def update(where: paths.Campaign, state: State) -> State:
@@ -129,11 +177,7 @@ def _slot(block: bytes) -> tuple[int, bytes]:
 
 def remove(where: paths.Campaign, state: State) -> None:
     """Forget an attempt whose row is written."""
-    for file in (stop_file(where, state.id), path(where, state.id)):
-        try:
-            os.unlink(file)
-        except FileNotFoundError:
-            pass
+    _forget(stop_file(where, state.id), path(where, state.id))
 
 
 def every(where: paths.Campaign) -> list[State]:

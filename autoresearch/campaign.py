@@ -83,6 +83,13 @@ class Campaign:
         """The campaign's name."""
         return self.where.name
 
+    def renew_rules(self) -> None:
+        """Take over the stop rules that were approved since: a run may have waited for hours, or be one of many."""
+        approval = plan.read_approval(self.where)
+        if approval is not None:
+            made = approval.plan
+            self.plan = self.plan._replace(stop=made.stop, rules=made.rules, understood=made.understood)
+
     @property
     def ledger_path(self) -> str:
         """Where results.tsv really lies (LEDGER=scratch leaves a pointer in the repository)."""

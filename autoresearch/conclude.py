@@ -66,9 +66,16 @@ def finish(campaign: Campaign, state: State, outcome: Outcome) -> Row:
         raise hindered
     clean_up(campaign, state, written)
     where = standing.line(campaign, campaign.rows(), [])
-    if where.met:
+    if where.met and not goes_on(campaign, state, written):
         session.checkpoint(campaign.where, session.STOP_MET, where.line)
     return written
+
+
+def goes_on(campaign: Campaign, state: State, row: Row) -> bool:
+    """Return whether further runs follow an attempt before its idea has a verdict."""
+    from autoresearch import series_of_runs
+
+    return row.end_cause != "stopped" and series_of_runs.next_draft(campaign, state, row) is not None
 
 
 def guarded_signals(campaign: Campaign, where: Where) -> dict[str, float]:
@@ -192,7 +199,7 @@ def make_row(campaign: Campaign, rows: Sequence[Row], state: State, outcome: Out
         artifacts_path=at.artifacts,
         cache_root=campaign.where.caches,
         host=outcome.host or os.uname().nodename,
-        verdict_by="rule",
+        verdict_by=judged.by,
         reason=_public("; ".join(dict.fromkeys(reason for reason in reasons if reason))),
         device=outcome.device,
     )
@@ -244,6 +251,10 @@ def clean_up(campaign: Campaign, state: State, row: Row) -> None:
     if state.links:
         sockets.remove(sockets.Links(state.links["RAY_TMPDIR"], state.links["TMPDIR"]), at.ray, at.tmp)
     session.checkpoint(campaign.where, f"{row.id}: {row.status}, {row.end_cause}", row.reason)
+    if state.role == "confirm":
+        from autoresearch import confirming
+
+        confirming.settle(campaign, row, state.pairs)
     attempts.remove(campaign.where, state)
     eviction.tidy(campaign.pool())
 

@@ -107,7 +107,7 @@ def baseline_draft(opened: Campaign) -> tuple[Draft, reservation.Publish]:
     if measured and not (knobs.flag("REPEAT") or knobs.get("REPEATS") or smoke):
         why = f"it is measured already ({measured.metric_value})"
         raise Refused("baseline", why, "make experiment NAME=y ..., or measure it again: REPEAT=1")
-    more = check_repeats(1 if known else opened.plan.repeats or 1)
+    more = check_repeats(1 if measured else opened.plan.repeats or 1)
     subject = f"baseline: {opened.plan.recipe or opened.name} unmodified"
     branch = opened.branch(parents.BASELINE)
     commit = known.commit if known else own_tip(opened, parents.BASELINE)
@@ -132,7 +132,7 @@ def baseline_draft(opened: Campaign) -> tuple[Draft, reservation.Publish]:
             description=subject,
             overrides=[],
             smoke=smoke,
-            role="repeat" if known and not smoke else "idea",
+            role="repeat" if measured and not smoke else "idea",
             more=more,
         ),
         publish,

@@ -6,7 +6,7 @@ import shlex
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from autoresearch import contents, experiment, knobs, names, parents, reservation, talk
+from autoresearch import confirming, contents, experiment, knobs, names, parents, reservation, talk
 from autoresearch.campaign import Campaign, secret_values
 from autoresearch.errors import Refused
 from autoresearch.git import hypothesis
@@ -46,7 +46,12 @@ def draft(opened: Campaign, *, adopt: bool = False) -> tuple[Draft, reservation.
     overrides = chosen_overrides(opened, start)
     made = commit(opened, start, overrides)
     notes = remarks(opened, start, made, overrides)
-    repeat = made is None and start.last is not None
+    measured = parents.judged(rows, start.tip) if made is None and start.last else None
+    if measured and not (knobs.get("REPEATS") or knobs.flag("SMOKE")):
+        waiting = confirming.unconfirmed(rows, start.tip)
+        if waiting and opened.plan.confirm:
+            return confirming.next_run(opened, rows, waiting, opened.plan.confirm), experiment.nothing
+    repeat = measured is not None
     return (
         Draft(
             experiment=name,
@@ -55,7 +60,7 @@ def draft(opened: Campaign, *, adopt: bool = False) -> tuple[Draft, reservation.
             parent=start.parent.experiment,
             description=description(start, name),
             overrides=overrides,
-            lines_delta=None if start.adopted or (made and made.paths) else 0,
+            lines_delta=None if made is None or made.paths else 0,
             smoke=knobs.flag("SMOKE"),
             role="repeat" if repeat else "idea",
             confirms=picked(opened, rows, start) if repeat else "",

@@ -102,7 +102,7 @@ def take_turn(opened: Campaign, state: State) -> conversion.Turn:
 
 def stop_asked(opened: Campaign, state: State) -> bool:
     """Return whether somebody asked the attempt to end."""
-    return os.path.exists(attempts.stop_file(opened.where, state.id)) or keeper.stop_asked()
+    return attempts.stop_asked(opened.where, state) or keeper.stop_asked()
 
 
 def take_device(opened: Campaign, state: State) -> devices.Lease:
@@ -150,8 +150,7 @@ def prove_visible(opened: Campaign, state: State) -> None:
     places = [at.logs, at.checkpoints, at.artifacts]
     if held := held_allocation(opened):
         settings["SLURM_HOLD"] = held
-    stop = attempts.stop_file(opened.where, state.id)
-    found = launchers.canary(launcher, settings, state.tree, places, needed, lambda: os.path.exists(stop))
+    found = launchers.canary(launcher, settings, state.tree, places, needed, lambda: stop_asked(opened, state))
     if found.level == "FAIL":
         raise Refused(found.what, found.detail, found.fix)
     with open(marker, "w", encoding="utf-8") as file:
@@ -165,11 +164,13 @@ def may_still_run(opened: Campaign, state: State) -> State:
         Refused: a trigger was met meanwhile, or the time left cannot hold the run.
     """
     with opened.locked():
+        opened.renew_rules()
         rows, states = opened.rows(), attempts.every(opened.where)
         known = standing.facts(opened, rows, states)
         rules = standing.rules(opened)
         if not state.smoke:
-            allowed = stop.may_launch(rules, known, cap_s=standing.run_cap(opened, known), is_new_idea=False)
+            cap = standing.run_cap(opened, known)
+            allowed = stop.may_launch(rules, known, cap_s=cap, is_new_idea=False, is_open=state.is_open)
             if not allowed.ok:
                 raise Refused("stop rule", allowed.why, allowed.fix)
         if known.first_launch is None:
@@ -204,16 +205,14 @@ def _follow(opened: Campaign, state: State) -> Outcome:
 
 def watch_of(opened: Campaign, state: State) -> Watch:
     """Return what the launcher may tell and ask while it follows an attempt; what it tells is kept in the state."""
-    where, current = opened.where, [state]
+    where, current, beat = opened.where, [state], heartbeat(opened, state)
 
     def keep(**changes: object) -> None:
         current[0] = attempts.update(where, current[0]._replace(**changes))  # type: ignore[arg-type]
 
-    stop_file, beat = attempts.stop_file(where, state.id), heartbeat(opened, state)
-
     def stop_requested() -> bool:
         beat()  # asked regularly as long as the run goes on, whatever its launcher
-        return os.path.exists(stop_file)
+        return attempts.stop_asked(where, state)
 
     def started(at: float) -> None:
         keep(started_at=at)

@@ -66,6 +66,11 @@ def _fault(name: str) -> str:
     return ""
 
 
+def experiment_of(attempt: str) -> str:
+    """Return the experiment of an attempt's id."""
+    return re.sub(r"\.(smoke-)?[0-9]+$", "", attempt)
+
+
 def attempt_id(experiment: str, attempt: int, smoke: bool = False) -> str:
     """Return the id of an attempt: `NAME` for the first, `NAME.n` for a later one, `NAME.smoke-n` for plumbing."""
     if smoke:

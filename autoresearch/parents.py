@@ -60,6 +60,12 @@ def latest(rows: Sequence[Row], experiment: str) -> Row | None:
     return rows[at[-1]] if at else None
 
 
+def current(rows: Sequence[Row], experiment: str) -> Row | None:
+    """Return the row that holds the verdict of an experiment's newest commit: its newest run may have failed."""
+    newest = latest(rows, experiment)
+    return newest and (judged(rows, newest.commit) or newest)
+
+
 def owner_of(rows: Sequence[Row], commit: str) -> Row | None:
     """Return the newest row that was measured at this commit."""
     at = places(rows, "commit", commit)

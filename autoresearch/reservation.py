@@ -34,6 +34,17 @@ class Draft(NamedTuple):
     confirms: str = ""
     notes: list[str] = []
     lock: str = ""  # of a chain of runs that is under way; empty for its first
+    pairs: int | None = None  # fresh pairs that decide a gain; None for what plan and call say
+
+    @property
+    def idea(self) -> str:
+        """The experiment whose verdict this run is for, as of its state."""
+        return names.experiment_of(self.confirms) if self.role == "confirm" else self.experiment
+
+    @property
+    def is_open(self) -> bool:
+        """Whether the verdict of an earlier run waits for this one, as of its state."""
+        return self.role == "confirm" or bool(self.lock)
 
 
 def reserve(campaign: Campaign, draft: Draft, publish: Publish) -> State:
@@ -54,7 +65,8 @@ def reserve(campaign: Campaign, draft: Draft, publish: Publish) -> State:
         cap = standing.run_cap(campaign, known)
         if not draft.smoke:
             new = draft.experiment not in column(rows, "experiment")
-            allowed = stop.may_launch(standing.rules(campaign), known, cap_s=cap, is_new_idea=new)
+            rules = standing.rules(campaign)
+            allowed = stop.may_launch(rules, known, cap_s=cap, is_new_idea=new, is_open=draft.is_open)
             if not allowed.ok:
                 raise Refused("stop rule", allowed.why, allowed.fix)
         publish()
@@ -64,11 +76,14 @@ def reserve(campaign: Campaign, draft: Draft, publish: Publish) -> State:
 
 
 def _check_free(draft: Draft, states: list[State]) -> None:
-    """Refuse a second run of an experiment that is under way; the runs of one chain follow each other."""
-    busy = [s for s in states if s.experiment == draft.experiment and s.phase != "withdrawn" and s.lock != draft.lock]
+    """Refuse a second run for an idea that is under way; the runs of one chain follow each other.
+
+    A run that confirms another idea is none of its parent's own: several ideas may have theirs confirmed at once.
+    """
+    busy = [s for s in states if s.idea == draft.idea and s.phase != "withdrawn" and s.lock != draft.lock]
     if busy:
-        why = f"{draft.experiment!r} is under way ({busy[0].id})"
-        raise Refused("experiment", why, f"make wait NAME={draft.experiment}, or make stop NAME={draft.experiment}")
+        why = f"{draft.idea!r} is under way ({busy[0].id})"
+        raise Refused("experiment", why, f"make wait NAME={draft.idea}, or make stop NAME={draft.idea}")
 
 
 def next_attempt(campaign: Campaign, rows: Sequence[Row], states: list[State], draft: Draft) -> int:
@@ -111,6 +126,7 @@ def _state(campaign: Campaign, draft: Draft, attempt: int, cap: float | None) ->
         notes=draft.notes,
         role=draft.role,
         more=draft.more,
+        pairs=plan.confirm if draft.pairs is None else draft.pairs,
         confirms=draft.confirms,
         mark=processes.new_mark().text(),
         command=command.show(argv),

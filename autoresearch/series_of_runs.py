@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import os
-from collections.abc import Sequence
-
-from autoresearch import attempts, launch, ledger, parents, recovery, reservation
+from autoresearch import attempts, confirming, launch, ledger, parents, recovery, reservation
 from autoresearch.attempts import State
 from autoresearch.campaign import Campaign
 from autoresearch.errors import AutoresearchError
 from autoresearch.reservation import Draft
 from autoresearch.rows import Row
-from autoresearch.rules import judging, verdict
+from autoresearch.rules import verdict
+from autoresearch.sessions import session
 
 
 def next_one(campaign: Campaign, last: State) -> State | None:
@@ -19,21 +17,27 @@ def next_one(campaign: Campaign, last: State) -> State | None:
 
     A stop rule that is met ends the chain like any launch; what was measured until then stands.
     """
-    rows = campaign.rows(smoke=last.smoke)
-    row = ledger.find(rows, last.experiment, last.attempt)
-    if row is None or row.end_cause == "stopped" or os.path.exists(attempts.stop_file(campaign.where, last.id)):
+    row = ledger.find(campaign.rows(smoke=last.smoke), last.experiment, last.attempt)
+    if row is None or row.end_cause == "stopped" or attempts.stop_asked(campaign.where, last):
         return None
-    draft = (
-        _repeat(last)
-        if last.more > 0
-        else _look_again(campaign, last, row) or _confirming_run(campaign, rows, last, row)
-    )
+    draft = next_draft(campaign, last, row)
     if draft is None:
         return None
     try:
+        campaign.renew_rules()
         return start(campaign, draft)
-    except AutoresearchError:
+    except AutoresearchError as refusal:
+        session.checkpoint(campaign.where, f"no run follows {last.id}", refusal.why)
         return None
+
+
+def next_draft(campaign: Campaign, last: State, row: Row) -> Draft | None:
+    """Return the run that the verdict of an idea waits for after its run `last`, None when there is none."""
+    if last.more > 0:
+        return _repeat(last)
+    if last.smoke or last.role == "repeat":
+        return None
+    return _look_again(campaign, last, row) or _confirming_run(campaign, last, row)
 
 
 def start(campaign: Campaign, draft: Draft) -> State:
@@ -66,87 +70,18 @@ def _repeat(last: State) -> Draft:
 
 def _look_again(campaign: Campaign, last: State, row: Row) -> Draft | None:
     """Return the first fresh run of an idea that was just kept, when the plan repeats: it was picked for its value."""
-    if last.role != "idea" or last.smoke or last.experiment == parents.BASELINE:
+    if last.role != "idea" or last.experiment == parents.BASELINE:
         return None
     count = verdict.remeasurements(verdict.Verdict(row.status, row.reason), campaign.plan.repeats)
     return _repeat(last._replace(more=count, confirms=row.id)) if count else None
 
 
-def _confirming_run(campaign: Campaign, rows: Sequence[Row], last: State, row: Row) -> Draft | None:
-    """Return the next confirming run, or write the verdict when all are made."""
-    idea = _idea_of(rows, last, row)
-    if idea is None or last.smoke:
+def _confirming_run(campaign: Campaign, last: State, row: Row) -> Draft | None:
+    """Return the next run that confirms the idea of this chain, None when it has its verdict."""
+    if not last.pairs:
         return None
-    runs = confirmation(campaign, rows, idea)
-    needed = runs.needed()
-    if not needed:
-        decide(campaign, idea)
+    rows = campaign.rows()
+    idea = confirming.confirmed_by(rows, row) if last.role == "confirm" else row
+    if idea is None or confirming.unconfirmed(rows, idea.commit) != idea:
         return None
-    candidate = needed[0] == "candidate"
-    target = idea if candidate else parents.owner_of(rows, compared_commit(rows, idea))
-    if target is None:
-        return None
-    return Draft(
-        experiment=target.experiment,
-        commit=target.commit,
-        parent_commit=target.parent_commit,
-        parent="",
-        description=target.description,
-        overrides=parents.recorded_overrides(campaign, target.commit) if target.experiment != parents.BASELINE else [],
-        role="confirm",
-        confirms=idea.id,
-        lock=last.lock,
-    )
-
-
-def _idea_of(rows: Sequence[Row], last: State, row: Row) -> Row | None:
-    """Return the row that the chain confirms: the one its confirming runs name, or the one that asks for them."""
-    if last.role == "confirm":
-        return next((found for found in rows if found.id == last.confirms), None)
-    return row if row.reason.startswith("unconfirmed: ") else None
-
-
-def compared_commit(rows: Sequence[Row], idea: Row) -> str:
-    """Return the commit that an idea was compared with: its parent's, or the baseline's where that has no value."""
-    if parents.values_of(rows, idea.parent_commit):
-        return idea.parent_commit
-    base = parents.latest(rows, parents.BASELINE)
-    return base.commit if base else idea.parent_commit
-
-
-def confirmation(campaign: Campaign, rows: Sequence[Row], idea: Row) -> verdict.Confirmation:
-    """Return the fresh runs of an idea so far, from the ledger alone."""
-    runs = [
-        ("candidate" if row.commit == idea.commit else "parent", row.value if row.status != "crash" else None)
-        for row in rows
-        if parents.confirms(row) == idea.id
-    ]
-    return verdict.Confirmation(campaign.plan.confirm, tuple(runs))
-
-
-def decide(campaign: Campaign, idea: Row) -> None:
-    """Write the verdict that the fresh pairs give into the rows of the idea's commit."""
-    from autoresearch.git import notes
-
-    with campaign.locked():
-        rows = campaign.rows()
-        other = parents.owner_of(rows, compared_commit(rows, idea))
-        found = verdict.conclude(
-            confirmation(campaign, rows, idea),
-            judging.spread(campaign, rows),
-            campaign.plan.direction,
-            first=verdict.Verdict("discard", idea.reason),
-            comparable=judging.one_place([row for row in rows if parents.confirms(row) == idea.id]),
-            name=other.experiment if other else "",
-        )
-        changed = [
-            row._replace(status=found.status, verdict_by="confirm", reason=f"{found.reason} (first: {row.reason})")
-            for row in rows
-            if row.commit == idea.commit and row.status != "crash"
-        ]
-        by_index = {row.index: row for row in changed}
-        ledger.rewrite(campaign.ledger_path, [by_index.get(row.index, row) for row in rows])
-    from autoresearch.conclude import note_line
-
-    for row in changed:
-        notes.append(campaign.git, row.commit, note_line(campaign, row))
+    return confirming.next_run(campaign, rows, idea, last.pairs, last.lock)

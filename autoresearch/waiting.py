@@ -9,12 +9,12 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from autoresearch import attempts, campaign, durations, files, ledger, parents, progress, recovery, talk
+from autoresearch import attempts, campaign, confirming, durations, files, ledger, parents, progress, recovery, talk
 from autoresearch.attempts import State
 from autoresearch.campaign import Campaign
 from autoresearch.errors import AutoresearchError, TryAgain
 from autoresearch.rows import Row, finite
-from autoresearch.rules import standing
+from autoresearch.rules import standing, verdict
 from autoresearch.running import keeper
 
 PROGRESS_S = 300.0
@@ -53,7 +53,10 @@ def ctrl_c_ends(opened: Campaign, state: State) -> Iterator[None]:
 
 
 def ask_to_stop(opened: Campaign, state: State) -> None:
-    """Ask every run of the attempt's chain to end gracefully."""
+    """Ask every run of the attempt's chain to end gracefully, and the chain to end with it."""
+    if attempts.is_supervised(opened.where, state):  # which takes the request away at its end
+        with open(attempts.stop_file(opened.where, state.lock), "w", encoding="utf-8"):
+            pass
     for other in attempts.every(opened.where):
         if other.lock == state.lock:
             with open(attempts.stop_file(opened.where, other.id), "w", encoding="utf-8"):
@@ -144,12 +147,17 @@ def answer(opened: Campaign, state: State) -> int:
     if left is not None:
         _unfinished(opened, left)
     own, later, smoke = find_row(opened, state)
+    if state.role == "confirm":  # what is asked about is the idea
+        own, later = confirming.confirmed_by(opened.rows(), own) or own, [own, *later]
     for line in result_lines(own, smoke=smoke):
         talk.out(line)
     for row in later:
         if row.commit == own.commit or parents.confirms(row) == own.id:
             value = row.metric_value if row.value is not None else row.end_cause
             talk.out("  " + talk.one_line(f"then {row.id}: {value}: {row.status}: {row.reason}", 400))
+    if own.verdict_by == "rule" and own.reason.startswith(verdict.UNCONFIRMED):
+        pairs = "" if state.pairs == opened.approval.plan.confirm else f" CONFIRM={state.pairs}"
+        talk.out(f"not confirmed yet; make experiment NAME={own.experiment} REPEAT=1{pairs} goes on with it")
     closing(opened)
     return 4 if own.status == "crash" else 0
 

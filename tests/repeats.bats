@@ -4,7 +4,8 @@
 
 load helpers
 
-# A training whose n-th run prints the n-th line of `values`, or of the word values=A,B,C.
+# A training whose n-th run prints the n-th line of `values`, or of the word values=A,B,C; an empty one is a crash,
+# `wait` prints 0.5 as soon as there is a file `go`, and says in the file `waits` that it waits.
 setup() {
   hermetic_setup
   make_repo
@@ -17,7 +18,16 @@ for word in "$@"; do
     values=*) values=${word#*=} ;;
   esac
 done
-printf 'val_accuracy: %s\n' "$(printf '%s' "${values}" | cut -d, -f"${seed}")"
+value=$(printf '%s' "${values}" | cut -d, -f"${seed}")
+case ${value} in
+  '') exit 1 ;;
+  wait)
+    printf '%s\n' "${seed}" >>"${HOME}/waits"
+    until [ -e "${HOME}/go" ]; do sleep 0.05; done
+    value=0.5
+    ;;
+esac
+printf 'val_accuracy: %s\n' "${value}"
 TRAIN
   printf '%s\n' 0.50 0.52 0.48 0.51 0.49 0.50 0.50 0.51 0.49 >values
   git add -A
@@ -34,6 +44,11 @@ values_of() {
     NR == 1 { for (i = 1; i <= NF; i++) at[$i] = i; next }
     $at["experiment"] == ENVIRON["WANTED"] { printf "%s %s, ", $at["metric_value"], $at["status"] }
   ' "$(records)/results.tsv"
+}
+
+# waits N: whether the N-th run of a commit waits.
+waits() {
+  grep -qx -- "$1" "${home}/waits" 2>/dev/null
 }
 
 @test "REPEATS runs a commit so many times, with new seeds, and that is the noise" {
@@ -109,4 +124,112 @@ values_of() {
   assert_status 0
   assert_contains "$(field good reason)" "the parent's confirming runs gave no valid value"
   assert_equal "$(values_of baseline)" "0.50 keep, 0.52 keep, 0.48 keep, 0.000000 crash, 0.000000 crash, "
+}
+
+@test "a confirmation that was stopped, in the parent's run too, goes on where it was; its stopped runs are no failures" {
+  plan_seeds CONFIRM=2
+  printf '%s\n' 0.50 0.52 0.48 wait wait 0.51 0.49 >values
+  git commit -q -a -m 'the parent waits twice'
+  bin plan CAMPAIGN=c BASE=HEAD
+  bin approve YES=1
+  bin baseline REPEATS=3
+  bin experiment NAME=good OVERRIDES=values=0.70,0.71,0.69,0.70 DETACH=1
+  until_true 20 waits 4
+  run_bin status
+  assert_contains "${output}" "baseline.4 launched to confirm good"
+  run_bin stop NAME=good
+  assert_status 0
+  assert_contains "${output}" "good: val_accuracy 0.70, parent 0.5: discard: unconfirmed"
+  assert_contains "${output}" "make experiment NAME=good REPEAT=1 goes on with it"
+  bin experiment NAME=good REPEAT=1 DETACH=1
+  until_true 20 waits 5
+  run_bin experiment NAME=good REPEAT=1
+  assert_refused "'good' is under way (baseline.5)"
+  bin stop NAME=good
+  run_bin experiment NAME=good REPEAT=1
+  assert_status 0
+  assert_contains "${output}" "good: val_accuracy 0.70, parent 0.5: keep: confirmed: better than baseline by 0.2 in 2 fresh pairs"
+  assert_equal "$(values_of good)" "0.70 keep, 0.71 keep, 0.69 keep, "
+  assert_equal "$(count_rows)" 10
+  run_bin status
+  assert_contains "${output}" "baseline   baseline 0.5 (mean of 5) keep"
+  assert_contains "${output}" "2/20 attempted"
+  run_bin ledger
+  assert_status 0
+}
+
+@test "two ideas have their gains confirmed at the same time against one parent" {
+  plan_seeds CONFIRM=1
+  printf '%s\n' 0.50 0.52 0.48 wait 0.51 0.49 >values
+  git commit -q -a -m 'the parent waits'
+  bin plan CAMPAIGN=c BASE=HEAD
+  bin approve YES=1
+  bin baseline REPEATS=3
+  bin experiment NAME=one OVERRIDES=values=0.70,0.71 DETACH=1
+  until_true 20 waits 4
+  run_bin experiment NAME=two OVERRIDES=values=0.80,0.81
+  assert_contains "${output}" "two: val_accuracy 0.80, parent 0.5: keep: confirmed"
+  : >"${home}/go"
+  run_bin wait NAME=one
+  assert_equal "$(field one status)" keep
+  assert_equal "$(count_rows)" 9
+}
+
+@test "plateau and target wait for the verdict of the run that met them" {
+  plan_seeds CONFIRM=1 STOP='plateau 1'
+  bin baseline REPEATS=3
+  run_bin experiment NAME=good OVERRIDES=values=0.70,0.71
+  assert_contains "${output}" "good: val_accuracy 0.70, parent 0.5: keep: confirmed"
+  assert_contains "${output}" "stop condition not yet met"
+  bin plan CAMPAIGN=c CONFIRM=0 REPEATS=3 STOP='target 0.8'
+  bin approve YES=1
+  run_bin experiment NAME=lucky PARENT=baseline OVERRIDES=values=0.90,0.50,0.51,0.49
+  assert_equal "$(values_of lucky)" "0.90 keep, 0.50 discard, 0.51 discard, 0.49 discard, "
+  assert_contains "${output}" "stop condition not yet met: 3 attempted, val_accuracy 0.71 of >= 0.8"
+}
+
+@test "a mark stands: over later repeats, over a confirmation under way, for target and best" {
+  plan_seeds STOP='target 0.8'
+  bin baseline
+  bin experiment NAME=cheat OVERRIDES=values=0.90,0.91,,0.92,0.93 REPEATS=2
+  run_bin experiment NAME=cheat REPEAT=1
+  assert_refused "stop condition met"
+  bin mark NAME=cheat STATUS=discard REASON='it reads the answers'
+  run_bin experiment NAME=cheat REPEAT=1
+  assert_status 4
+  run_bin mark NAME=cheat STATUS=discard REASON='still'
+  assert_contains "${stderr}" "cheat.2: discard -> discard"
+  bin experiment NAME=cheat REPEAT=1
+  bin experiment NAME=cheat REPEAT=1
+  assert_equal "$(values_of cheat)" "0.90 keep, 0.91 discard, 0.000000 crash, 0.92 discard, 0.93 discard, "
+  assert_contains "$(field cheat reason 5)" "as marked by ubuntu"
+  run_bin status
+  assert_contains "${output}" "best       baseline 0.5"
+  assert_contains "${output}" "stop condition not yet met"
+  bin plan CAMPAIGN=c CONFIRM=1
+  bin approve YES=1
+  bin experiment NAME=slow PARENT=baseline OVERRIDES=values=0.70,wait DETACH=1
+  until_true 20 waits 2
+  bin mark NAME=slow STATUS=discard REASON='not this way'
+  : >"${home}/go"
+  bin wait NAME=slow
+  assert_contains "$(field slow reason)" "not this way (before: discard by rule: unconfirmed"
+  assert_equal "$(field slow verdict_by 2)" ubuntu
+}
+
+@test "what never gave a number is no repeat: it is confirmed, and a baseline is repeated as planned" {
+  plan_seeds REPEATS=2 CONFIRM=1
+  printf '%s\n' '' '' 0.51 0.49 0.50 0.50 >values
+  git commit -q -a -m 'crashes at first'
+  bin plan CAMPAIGN=c BASE=HEAD
+  bin approve YES=1
+  bin baseline SMOKE=1 || true
+  run_bin baseline
+  assert_status 4
+  bin baseline
+  assert_equal "$(values_of baseline)" "0.000000 crash, 0.000000 crash, 0.51 keep, 0.49 keep, "
+  run_bin experiment NAME=good OVERRIDES=values=,0.70,0.71
+  assert_status 4
+  run_bin experiment NAME=good REPEAT=1
+  assert_contains "${output}" "keep: confirmed: better than baseline"
 }

@@ -12,7 +12,7 @@ from autoresearch.rows import Row, column
 from autoresearch.rules import noise, verdict
 from autoresearch.rules.verdict import Measurement, Verdict
 
-RULED = ("rule", "confirm")  # who decides by itself; anybody else is a person whose mark stands
+RULED = ("", "rule", "confirm")  # who decides by itself; anybody else is a person whose mark stands
 
 
 class Result(NamedTuple):
@@ -27,10 +27,11 @@ class Result(NamedTuple):
 
 
 class Judged(NamedTuple):
-    """The verdict, and the parent's value that the row carries."""
+    """The verdict, the parent's value that the row carries, and who decided."""
 
     verdict: Verdict
     parent_metric: float | None
+    by: str = "rule"
 
 
 def judge(campaign: Campaign, rows: Sequence[Row], state: State, result: Result) -> Judged:
@@ -44,13 +45,12 @@ def judge(campaign: Campaign, rows: Sequence[Row], state: State, result: Result)
         found = verdict.judge_baseline(candidate)
         return Judged(found if found.status == "crash" else Verdict("keep", "smoke: proves only that it runs"), None)
     if state.role == "confirm":
-        return Judged(_confirming(rows, state, candidate), None)
+        return _confirming(rows, state, candidate)
     if state.experiment == parents.BASELINE:
         return Judged(verdict.judge_baseline(candidate), None)
     before = parents.judged(rows, state.commit)
-    if before is not None and before.verdict_by not in RULED and result.value is not None:
-        found = Verdict(before.status, f"as marked by {before.verdict_by}")
-        return Judged(verdict.judge_baseline(candidate) if result.end_cause not in verdict.GOOD_ENDS else found, None)
+    if before is not None and is_marked(before) and verdict.judge_baseline(candidate).status != "crash":
+        return Judged(Verdict(before.status, f"as marked by {before.verdict_by}"), None, before.verdict_by)
     parent = comparison(rows, state.parent_commit, state.parent)
     known = spread(campaign, rows, state, result.value)
     found = verdict.judge(
@@ -61,7 +61,7 @@ def judge(campaign: Campaign, rows: Sequence[Row], state: State, result: Result)
         lines_delta=state.lines_delta or 0,
         guards=failed_guards(campaign, result.guards),
         comparable=result.comparable or other_place(campaign, rows, state, result.device),
-        confirm=campaign.plan.confirm > 0 and state.role == "idea",
+        confirm=state.pairs > 0 and state.role == "idea" and not state.more,
     )
     if again:
         found = found._replace(reason=f"{found.reason}; {parents.FRESH}{again}")
@@ -88,16 +88,22 @@ def one_place(rows: Sequence[Row]) -> str:
     return ""
 
 
-def _confirming(rows: Sequence[Row], state: State, run: Measurement) -> Verdict:
+def is_marked(row: Row) -> bool:
+    """Return whether a person has decided about a row, or about its commit before: that stands."""
+    return row.verdict_by not in RULED
+
+
+def _confirming(rows: Sequence[Row], state: State, run: Measurement) -> Judged:
     """Return the status of a confirming run: it only measures, so its commit keeps the verdict it has.
 
     Also a crash names what it was to confirm: a failure that nothing counted would be repeated for ever.
     """
     crash = verdict.judge_baseline(run)
     if crash.status == "crash":
-        return crash._replace(reason=f"{confirming(state.confirms)}: {crash.reason}")
+        return Judged(crash._replace(reason=f"{confirming(state.confirms)}: {crash.reason}"), None)
     before = parents.judged(rows, state.commit)
-    return Verdict(before.status if before else "discard", confirming(state.confirms))
+    found = Verdict(before.status if before else "discard", confirming(state.confirms))
+    return Judged(found, None, before.verdict_by if before and is_marked(before) else "rule")
 
 
 def confirming(attempt_id: str) -> str:

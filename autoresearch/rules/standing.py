@@ -81,7 +81,7 @@ def next_step(name: str, rows: Sequence[Row], states: list[State], met: bool) ->
         met: whether a stop rule is met.
     """
     if states:
-        return "wait", f"make wait CAMPAIGN={name} NAME={states[0].experiment}"
+        return "wait", f"make wait CAMPAIGN={name} NAME={states[0].idea}"
     if met:
         return "summarize", f"make summarize CAMPAIGN={name}"
     first = parents.latest(rows, parents.BASELINE)

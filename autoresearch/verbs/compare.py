@@ -39,7 +39,7 @@ def run() -> int:
 
 def _row(rows: Sequence[Row], knob: str) -> Row:
     name = names.check(knob, knobs.required(knob, "y"))
-    row = parents.latest(rows, name)
+    row = parents.current(rows, name)
     if row is None:
         raise Refused(knob, f"{name!r} has no row", "make summarize lists the experiments")
     return row

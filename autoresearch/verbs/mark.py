@@ -43,7 +43,7 @@ def run() -> int:
 
 
 def _place(rows: Sequence[Row], name: str, attempt: int) -> int:
-    for place in reversed(places(rows, "experiment", name)):
-        if attempt in (0, rows[place].number):
-            return place
+    found = [at for at in places(rows, "experiment", name) if attempt in (0, rows[at].number)]
+    for place in [*(at for at in reversed(found) if rows[at].status != "crash"), *reversed(found)]:
+        return place  # where the newest run failed, the verdict is that of an earlier one
     raise Refused("NAME", f"{name!r} has no such row", "make summarize")

@@ -52,7 +52,7 @@ def data(opened: Campaign, book: ledger.Ledger, states: list[State], orphans: li
         "line": where.line,
         "note": where.note,
         "verdicts": report.verdicts(rows),
-        "baseline": measured(rows, parents.latest(rows, parents.BASELINE)),
+        "baseline": measured(rows, parents.current(rows, parents.BASELINE)),
         "best": measured(rows, best),
         "latest": result(rows[-1] if rows else None),
         "running": [running(opened, state) for state in states],
@@ -96,7 +96,7 @@ def running(opened: Campaign, state: State) -> dict[str, object]:
     return {
         "id": state.id,
         "branch": state.branch,
-        "phase": state.waited or state.phase,
+        "phase": (state.waited or state.phase) + (f" to confirm {state.confirms}" if state.role == "confirm" else ""),
         "elapsed_s": round(max(0.0, clock.now() - state.started_at), 1) if state.started_at else None,
         "cap_s": state.cap_s,
         "job_id": state.job_id,

@@ -11,7 +11,7 @@ def run() -> int:
     opened = campaign.open_any()
     name = names.check("NAME", knobs.required("NAME", "y"))
     recovery.finish(opened)
-    mine = [state for state in attempts.every(opened.where) if name in (state.experiment, state.id)]
+    mine = attempts.of(opened.where, name)
     if not mine:
         raise Refused("stop", f"no attempt of {name!r} is running", "make status")
     waiting.ask_to_stop(opened, mine[0])

@@ -12,11 +12,11 @@ def run() -> int:
     name = names.check("NAME", knobs.required("NAME", "y"))
     timeout = knobs.text("TIMEOUT")
     limit = durations.parse(timeout) if timeout else None
-    mine = [state for state in attempts.every(opened.where) if name in (state.experiment, state.id)]
+    mine = attempts.of(opened.where, name)
     if mine and waiting.was_withdrawn(opened, mine[0]):
         return waiting.answer(opened, mine[0])  # which says why
     recovery.finish(opened)
-    mine = [state for state in attempts.every(opened.where) if name in (state.experiment, state.id)]
+    mine = attempts.of(opened.where, name)
     if mine:
         waiting.until_over(opened, mine[0], limit)
         return waiting.after_waiting(opened, mine[0])
