@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shlex
 from collections.abc import Sequence
 from typing import NamedTuple
@@ -238,16 +239,12 @@ def remarks(opened: Campaign, start: Start, made: Hypothesis | None, overrides: 
     from autoresearch.rules import plumbing
 
     if made is None:
-        return []
-    notes = []
-    touched = plumbing.protected(
-        made.paths, plumbing.protected_patterns(" ".join(map(shlex.quote, opened.plan.protect)))
-    )
-    if touched:
-        shown = ", ".join(touched[:3])
-        if not knobs.flag("PROTECT_OK"):
-            raise Refused("PROTECT", f"the change touches {shown}", "leave it out, or add PROTECT_OK=1")
-        notes.append(f"not comparable: it changes the protected {shown}")
+        return protected_changes(opened, start.tip)
+    touched = plumbing.protected(made.paths, protected_patterns(opened))
+    if touched and not knobs.flag("PROTECT_OK"):
+        why = f"the change touches {', '.join(touched[:3])}"
+        raise Refused("PROTECT", why, "leave it out, or add PROTECT_OK=1")
+    notes = protected_changes(opened, made.commit)
     if plumbing.only_seed(knobs.words("OVERRIDES"), other_changes=bool(made.paths)):
         notes.append("changes nothing but the seed")
         talk.note("warning: this changes nothing but the seed: REPEAT=1 measures the noise better")
@@ -256,3 +253,25 @@ def remarks(opened: Campaign, start: Start, made: Hypothesis | None, overrides: 
         notes.append(f"same content as {same}")
         talk.note(f"warning: {same} had the same files and the same command")
     return notes
+
+
+def protected_patterns(opened: Campaign) -> tuple[str, ...]:
+    """Return what no idea may touch."""
+    from autoresearch.rules import plumbing
+
+    return plumbing.protected_patterns(" ".join(map(shlex.quote, opened.plan.protect)))
+
+
+def protected_changes(opened: Campaign, commit: str) -> list[str]:
+    """Return what a row has to say of a commit where protected paths are not what they are on BASE, whoever did it.
+
+    A run that is repeated, a fix, and an idea that starts from such a commit measure with the same changed paths.
+    """
+    if not opened.plan.protect:
+        return []
+    from autoresearch.rules import plumbing
+
+    form = ("diff-tree", "-r", "-z", "--name-only", "--no-renames", opened.plan.base, commit, "--")
+    changed = [os.fsdecode(path) for path in opened.git.run(*form).split(b"\0") if path]
+    touched = plumbing.protected(changed, protected_patterns(opened))
+    return [f"not comparable: it changes the protected {', '.join(touched[:3])}"] if touched else []

@@ -233,3 +233,18 @@ waits() {
   run_bin experiment NAME=good REPEAT=1
   assert_contains "${output}" "keep: confirmed: better than baseline"
 }
+
+@test "what was measured with changed protected paths is never kept: not by a repeat, a fix, or an idea from there" {
+  plan_seeds PROTECT=other.txt
+  bin baseline
+  printf 'easier\n' >other.txt
+  run_bin experiment NAME=easy FILES=other.txt OVERRIDES=values=0.90,0.91,0.92,0.93
+  assert_refused "PROTECT"
+  bin experiment NAME=easy FILES=other.txt OVERRIDES=values=0.90,0.91,0.92,0.93 PROTECT_OK=1
+  bin experiment NAME=easy REPEAT=1
+  bin reproduce NAME=easy
+  bin experiment NAME=easy OVERRIDES=values=0.90,0.91,0.92,0.94
+  assert_equal "$(values_of easy)" "0.90 discard, 0.91 discard, 0.92 discard, 0.94 discard, "
+  run_bin experiment NAME=child PARENT=easy OVERRIDES=values=0.99
+  assert_contains "${output}" "discard: not comparable: it changes the protected other.txt"
+}

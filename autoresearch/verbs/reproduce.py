@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from autoresearch import experiment, knobs, parents, talk
+from autoresearch import experiment, idea, knobs, parents, talk
 from autoresearch.errors import Refused
 from autoresearch.reservation import Draft
 from autoresearch.rows import Row
@@ -27,7 +27,7 @@ def run() -> int:
         description=row.description,
         overrides=overrides,
         role="repeat",
-        notes=[f"reproduces {row.id}"],
+        notes=[f"reproduces {row.id}", *idea.protected_changes(opened, row.commit)],
     )
     before = parents.values_of(rows, row.commit)
     code = experiment.run_draft(opened, draft, experiment.nothing)
