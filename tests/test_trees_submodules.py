@@ -112,6 +112,23 @@ def test_files_in_a_submodule_are_refused(repo: Path) -> None:
             hypothesis.build(Git(str(repo)), parent=head, base=head, subject="a: b", files=[name])
 
 
+def test_an_edit_in_a_submodule_of_a_tree_is_refused_and_not_left_out(repo: Path, pool: Pool) -> None:
+    head = git(repo, "rev-parse", "HEAD")
+    tree = pool.open_for("y", head)
+    Path(tree.path, "train.py").write_text("3\n")
+    Path(tree.path, "libs/sub/__pycache__").mkdir()
+    Path(tree.path, "libs/sub/__pycache__/lib.pyc").write_text("can be made again")
+    whole = {"parent": head, "base": head, "subject": "a: b", "tree": tree, "pool": pool}
+    assert hypothesis.build(pool.git, **whole).paths == ("train.py",)  # type: ignore[arg-type]
+    for name in ("libs/sub/lib.py", "libs/sub/new.py", "libs/sub/inner/deep.py"):
+        file = Path(tree.path, name)
+        before = file.read_bytes() if file.exists() else None
+        file.write_text("edited\n")
+        with pytest.raises(Refused, match=name):
+            hypothesis.build(pool.git, **whole)  # type: ignore[arg-type]
+        file.unlink() if before is None else file.write_bytes(before)
+
+
 POINTER = f"version https://git-lfs.github.com/spec/v1\noid sha256:{'0' * 64}\nsize 12345\n"
 
 

@@ -6,7 +6,7 @@ import os
 from typing import TYPE_CHECKING, NamedTuple
 
 from autoresearch.errors import Refused
-from autoresearch.git import SLOW_S, Git, carried, freshness, treerecords
+from autoresearch.git import SLOW_S, Git, carried, freshness, strays, treefill, treerecords
 
 if TYPE_CHECKING:
     from autoresearch.git.trees import Pool, Tree
@@ -64,11 +64,25 @@ def look(git: Git, pool: Pool, tree: Tree) -> Edited:
         names += _names(own.run("diff-tree", "-r", "-z", "--no-renames", "--name-only", record.commit, tip))
     linked = {link[0] for link in record.links}
     wanted = [name for name in dict.fromkeys(names) if name not in linked]
+    _refuse_submodules(git, pool, tree, record)
     _check(own, tree.path, wanted)
     if wanted:
         listed = b"".join(os.fsencode(name) + b"\0" for name in wanted)
         own.run("update-index", "--add", "--remove", "-z", "--stdin", input=listed, env=env, timeout=SLOW_S)
     return Edited(own.run("write-tree", env=env).decode("ascii").strip(), tip, index, record.commit)
+
+
+def _refuse_submodules(git: Git, pool: Pool, tree: Tree, record: treerecords.Record) -> None:
+    """Refuse edits in submodules: git lists them in none of the calls above, and the run would go without them."""
+    for path, index in treefill.parts(pool.directory, record)[1:]:
+        inner = git.at(os.path.join(tree.path, path))
+        listing = ("ls-files", "-z", "-m", "-o", "--exclude-standard", "--directory")
+        done = inner.call(*listing, env={"GIT_INDEX_FILE": index}, timeout=SLOW_S)
+        edited = [name for name in _names(done.out) if not strays.is_remakeable(name)]
+        if done.code or edited:
+            why = f"{os.path.join(path, *edited[:1])!r} is in a submodule, which a commit here cannot hold"
+            fix = "commit it there and in your own checkout, and start from that commit: PARENT=COMMIT ALLOW_EMPTY=1"
+            raise Refused("hypothesis", why, fix)
 
 
 def _check(own: Git, top: str, names: list[str]) -> None:
