@@ -22,6 +22,11 @@ def unconfirmed(rows: Sequence[Row], commit: str) -> Row | None:
     return None
 
 
+def failed(row: Row) -> bool:
+    """Return whether the confirming runs gave no valid value, so that the gain is as open as before them."""
+    return row.verdict_by == "confirm" and row.reason.startswith(verdict.UNCONFIRMED)
+
+
 def confirmed_by(rows: Sequence[Row], row: Row) -> Row | None:
     """Return the row that a confirming run was made for, None for any other run."""
     wanted = parents.confirms(row)

@@ -52,6 +52,8 @@ def draft(opened: Campaign, *, adopt: bool = False) -> tuple[Draft, reservation.
         waiting = confirming.unconfirmed(rows, start.tip)
         if waiting and opened.plan.confirm:
             return confirming.next_run(opened, rows, waiting, opened.plan.confirm), experiment.nothing
+        if confirming.failed(measured):
+            measured = None  # looked at as at first, it has its gain confirmed anew
     repeat = measured is not None
     return (
         Draft(

@@ -12,6 +12,7 @@ from autoresearch.direction import gain
 from autoresearch.errors import Refused
 from autoresearch.rows import Row, column, places, unescape, values
 from autoresearch.rules.statistics import mean
+from autoresearch.rules.verdict import UNCONFIRMED
 
 if TYPE_CHECKING:
     from autoresearch.rules.stop import Attempt
@@ -116,14 +117,15 @@ def _measured(rows: Sequence[Row], commit: str) -> list[int]:
 
 
 def counted(rows: Sequence[Attempt], measured: list[int], picked: str = "") -> list[int]:
-    """Return where those rows of one commit are that count: not the run that led to fresh ones, nor `picked`.
+    """Return where those rows of one commit are that count: not the runs that led to fresh ones, nor `picked`.
 
-    That run was picked for being high; once there are fresh ones it would only overstate the result.
+    Such a run was picked for being high; once there are fresh ones it would only overstate the result.
     """
     if len(measured) < 2 and not picked:
         return measured
     left_out = {picked, *(confirms(rows[at]) or named(rows[at], FRESH) for at in measured)}
-    return [at for at in measured if rows[at].id not in left_out]
+    left = [at for at in measured if rows[at].id not in left_out]
+    return [at for at in left if confirms(rows[at]) or UNCONFIRMED not in rows[at].reason] or left
 
 
 def confirms(row: Attempt) -> str:

@@ -126,6 +126,22 @@ waits() {
   assert_equal "$(values_of baseline)" "0.50 keep, 0.52 keep, 0.48 keep, 0.000000 crash, 0.000000 crash, "
 }
 
+@test "a confirmation that failed begins anew: no run of the idea alone makes it a keep, and its lucky runs count for nothing" {
+  plan_seeds CONFIRM=2
+  printf '%s\n' 0.50 0.52 0.48 '' '' 0.51 0.49 >values
+  git commit -q -a -m 'two bad runs'
+  bin plan CAMPAIGN=c BASE=HEAD
+  bin approve YES=1
+  bin baseline REPEATS=3
+  bin experiment NAME=good OVERRIDES=values=0.90,0.80,0.60,0.60
+  assert_contains "$(field good reason)" "the parent's confirming runs gave no valid value"
+  run_bin experiment NAME=good REPEAT=1
+  assert_contains "${output}" "good.2: val_accuracy 0.80, parent 0.5: keep: confirmed: better than baseline by 0.1 in 2"
+  assert_equal "$(values_of good)" "0.90 keep, 0.80 keep, 0.60 keep, 0.60 keep, "
+  run_bin status
+  assert_contains "${output}" "best       good 0.6 (mean of 2) keep"
+}
+
 @test "a confirmation that was stopped, in the parent's run too, goes on where it was; its stopped runs are no failures" {
   plan_seeds CONFIRM=2
   printf '%s\n' 0.50 0.52 0.48 wait wait 0.51 0.49 >values
