@@ -15,7 +15,7 @@ from autoresearch.git.hypothesis import Hypothesis
 from autoresearch.git.trees import Tree
 from autoresearch.parents import Parent
 from autoresearch.reservation import Draft
-from autoresearch.rows import Row
+from autoresearch.rows import Row, places
 
 
 class Start(NamedTuple):
@@ -79,6 +79,9 @@ def picked(opened: Campaign, rows: Sequence[Row], start: Start) -> str:
     kept = parents.judged(rows, start.tip)
     if kept is None or kept.status != "keep" or opened.plan.repeats < 2:
         return ""
+    of_commit = [rows[at] for at in places(rows, "commit", kept.commit)]
+    if {row.id for row in of_commit} & {parents.confirms(row) for row in of_commit}:
+        return ""  # fresh pairs have looked at it
     return parents.named(kept, parents.FRESH) or kept.id
 
 

@@ -248,6 +248,10 @@ waits() {
   assert_status 4
   run_bin experiment NAME=good REPEAT=1
   assert_contains "${output}" "keep: confirmed: better than baseline"
+  bin experiment NAME=good OVERRIDES=values=,,,0.80,0.81,0.83
+  bin experiment NAME=good REPEAT=1
+  run_bin status
+  assert_contains "${output}" "best       good 0.82 (mean of 2) keep"
 }
 
 @test "what was measured with changed protected paths is never kept: not by a repeat, a fix, or an idea from there" {
