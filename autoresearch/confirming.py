@@ -30,9 +30,13 @@ def failed(row: Row) -> bool:
 def confirmed_by(rows: Sequence[Row], row: Row) -> Row | None:
     """Return the row that a confirming run was made for, None for any other run."""
     wanted = parents.confirms(row)
-    experiment = names.experiment_of(wanted)
-    number = wanted.removeprefix(experiment).removeprefix(".") or "1"
-    return ledger.find(rows, experiment, int(number)) if wanted else None
+    return row_of(rows, wanted) if wanted else None
+
+
+def row_of(rows: Sequence[Row], attempt: str) -> Row | None:
+    """Return the row of the attempt with this id, None when it has none."""
+    experiment = names.experiment_of(attempt)
+    return ledger.find(rows, experiment, int(attempt.removeprefix(experiment).removeprefix(".") or "1"))
 
 
 def next_run(campaign: Campaign, rows: Sequence[Row], idea: Row, pairs: int, lock: str = "") -> Draft:

@@ -182,10 +182,16 @@ def may_still_run(opened: Campaign, state: State) -> State:
 
 
 def withdraw(opened: Campaign, state: State, refusal: AutoresearchError) -> None:
-    """Give up an attempt that never ran: no row, its place in the count is free again, the branch stays."""
+    """Give up an attempt that never ran: no row, its place in the count is free again, the branch stays.
+
+    Who waits for a first run is told by its state; a later run of a chain leaves what the runs before it gave.
+    """
     session.checkpoint(opened.where, f"{session.WITHDRAWN} {state.id}", refusal.why)
     conclude.give_tree_back(opened, state)
-    attempts.update(opened.where, state._replace(phase="withdrawn", waited=str(refusal), row=[str(refusal.code)]))
+    if state.lock == f"{state.id}.lock":
+        attempts.update(opened.where, state._replace(phase="withdrawn", waited=str(refusal), row=[str(refusal.code)]))
+    else:
+        attempts.remove(opened.where, state)
 
 
 def _follow(opened: Campaign, state: State) -> Outcome:

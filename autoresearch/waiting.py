@@ -146,9 +146,13 @@ def answer(opened: Campaign, state: State) -> int:
     left = attempts.read(attempts.path(opened.where, state.id))
     if left is not None:
         _unfinished(opened, left)
-    own, later, smoke = find_row(opened, state)
-    if state.role == "confirm":  # what is asked about is the idea
-        own, later = confirming.confirmed_by(opened.rows(), own) or own, [own, *later]
+    told = _told_of(opened, state) if state.is_open else None
+    if told and left is None and _row_of(opened, state) is None:
+        own, later, smoke = told, list[Row](), False  # it was withdrawn: what ran before it stands
+    else:
+        own, later, smoke = find_row(opened, state)
+    if told and state.role == "confirm" and own != told:  # what is asked about is the idea
+        own, later = told, [own, *later]
     for line in result_lines(own, smoke=smoke):
         talk.out(line)
     for row in later:
@@ -160,6 +164,12 @@ def answer(opened: Campaign, state: State) -> int:
         talk.out(f"not confirmed yet; make experiment NAME={own.experiment} REPEAT=1{pairs} goes on with it")
     closing(opened)
     return 4 if own.status == "crash" else 0
+
+
+def _told_of(opened: Campaign, state: State) -> Row | None:
+    """Return the row of the idea that an attempt confirms, or that of the run before it in its chain."""
+    rows = opened.rows()
+    return confirming.row_of(rows, state.confirms) if state.confirms else parents.latest(rows, state.experiment)
 
 
 def find_row(opened: Campaign, state: State) -> tuple[Row, list[Row], bool]:

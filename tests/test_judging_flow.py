@@ -10,8 +10,9 @@ from typing import Any
 
 import pytest
 
-from autoresearch import attempts, conclude, ledger
+from autoresearch import attempts, conclude, launch, ledger, recovery, waiting
 from autoresearch.campaign import Campaign
+from autoresearch.errors import Refused
 from autoresearch.launchers import Outcome
 from autoresearch.rows import Row
 from autoresearch.rules import judging
@@ -233,3 +234,40 @@ def test_a_row_without_room_is_kept_in_the_state_and_written_later(make: Make, m
     made = conclude.finish(opened, left, outcome)
     assert (made.metric_value, made.end_cause) == ("0.5", "ok")
     assert attempts.every(opened.where) == []
+
+
+def test_a_confirming_run_that_is_withdrawn_leaves_the_row_of_its_idea(
+    make: Make, capsys: pytest.CaptureFixture[str]
+) -> None:
+    opened = make(confirm=3)
+    idea = row("y", 0.9, "discard", reason="unconfirmed: better than baseline by 0.4", verdict_by="rule")
+    ledger.append(opened.ledger_path, idea)
+    one = state("baseline", 4, role="confirm", confirms="y", lock="y.lock", pairs=3)
+    launch.withdraw(opened, under_way(opened, one), Refused("stop rule", "deadline reached", "make summarize"))
+    assert attempts.every(opened.where) == []
+    assert waiting.answer(opened, one) == 0
+    said = capsys.readouterr().out
+    assert said.startswith("y: val_accuracy 0.9: discard: unconfirmed")
+    assert "make experiment NAME=y REPEAT=1 goes on with it" in said
+
+
+def test_a_kill_between_the_last_confirming_row_and_the_verdict_loses_none(make: Make) -> None:
+    opened = make()
+    commit = git(Path(opened.where.repository), "rev-parse", "HEAD")
+    why, made_for = "unconfirmed: better than baseline by 0.4", judging.confirming("y")
+    base = row("baseline", 0.5, verdict_by="rule")
+    fields = {"commit": commit, "parent_commit": base.commit, "verdict_by": "rule"}
+    for one in (
+        base,
+        row("y", 0.9, "discard", reason=why, **fields),
+        base._replace(attempt="2", reason=made_for, metric_value="0.52"),
+    ):
+        ledger.append(opened.ledger_path, one)
+    last = row("y", 0.8, "discard", attempt=2, reason=made_for, **fields)
+    one = state("y", 2, phase="concluded", commit=commit, role="confirm", confirms="y", pairs=1, row=list(last))
+    ended = Outcome("ok", 0, None, None, 1.0)._asdict()
+    under_way(opened, one._replace(book=opened.ledger_path, measured={"reading": []}, outcome=ended))
+    assert [found.id for found in recovery.finish(opened)] == ["y.2"]
+    rows = opened.rows()
+    assert [(found.id, found.status) for found in rows] == [(i, "keep") for i in ("baseline", "y", "baseline.2", "y.2")]
+    assert rows[1].reason.startswith("confirmed: better than baseline by 0.28 in 1 fresh pairs")
