@@ -268,3 +268,14 @@ waits() {
   run_bin experiment NAME=child PARENT=easy OVERRIDES=values=0.99
   assert_contains "${output}" "discard: not comparable: it changes the protected other.txt"
 }
+
+@test "a guard must hold in the confirming runs of an idea too" {
+  plan_seeds CONFIRM=1 GUARD='speed >= 10'
+  sed -i 's/^printf .val_accuracy.*/&\nprintf "speed: %s\\n" $((21 - 10 * seed))/' train.sh
+  git commit -q -a -m 'slower each time'
+  bin plan CAMPAIGN=c BASE=HEAD
+  bin approve YES=1
+  bin baseline REPEATS=3
+  run_bin experiment NAME=good OVERRIDES=values=0.70,0.71
+  assert_contains "${output}" "good: val_accuracy 0.70, parent 0.5: discard: guard: speed 1, not >= 10 (confirmed: better"
+}

@@ -12,6 +12,7 @@ from autoresearch.rows import Row, column
 from autoresearch.rules import noise, verdict
 from autoresearch.rules.verdict import Measurement, Verdict
 
+GUARD = "guard: "
 RULED = ("", "rule", "confirm")  # who decides by itself; anybody else is a person whose mark stands
 
 
@@ -45,7 +46,8 @@ def judge(campaign: Campaign, rows: Sequence[Row], state: State, result: Result)
         found = verdict.judge_baseline(candidate)
         return Judged(found if found.status == "crash" else Verdict("keep", "smoke: proves only that it runs"), None)
     if state.role == "confirm":
-        return _confirming(rows, state, candidate)
+        failed = failed_guards(campaign, result.guards) if state.experiment == state.idea else []
+        return _confirming(rows, state, candidate, failed)
     if state.experiment == parents.BASELINE:
         return Judged(verdict.judge_baseline(candidate), None)
     before = parents.judged(rows, state.commit)
@@ -93,7 +95,7 @@ def is_marked(row: Row) -> bool:
     return row.verdict_by not in RULED
 
 
-def _confirming(rows: Sequence[Row], state: State, run: Measurement) -> Judged:
+def _confirming(rows: Sequence[Row], state: State, run: Measurement, guards: list[str]) -> Judged:
     """Return the status of a confirming run: it only measures, so its commit keeps the verdict it has.
 
     Also a crash names what it was to confirm: a failure that nothing counted would be repeated for ever.
@@ -102,7 +104,8 @@ def _confirming(rows: Sequence[Row], state: State, run: Measurement) -> Judged:
     if crash.status == "crash":
         return Judged(crash._replace(reason=f"{confirming(state.confirms)}: {crash.reason}"), None)
     before = parents.judged(rows, state.commit)
-    found = Verdict(before.status if before else "discard", confirming(state.confirms))
+    why = f"; {GUARD}{' and '.join(guards)}" if guards else ""  # the verdict of the fresh pairs asks for it
+    found = Verdict(before.status if before else "discard", f"{confirming(state.confirms)}{why}")
     return Judged(found, None, before.verdict_by if before and is_marked(before) else "rule")
 
 
