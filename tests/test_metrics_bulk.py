@@ -81,6 +81,8 @@ LINES = (
     "\x1b[36m(w pid=1)\x1b[0m NAME: 0.{i}",
     "\x1b]8;;http://h/ NAME: 9 lr\x1b\\text",
     "NAME: \x1b[32m0.{i}\x1b[0m",
+    "\x1b[36mstep {i}\x1b[0m \x1b[1mNAME\x1b[0m: \x1b[32m0.{i}\x1b[0m",
+    "NAME: 0.{i} \x1b[1",
     "\rbar 10% NAME=0.{i}, x=2\r",
     "bar: {d}%|#| {i}/100 [00:01, NAME=0.{i}]",
     "NAME: {i}/60",
@@ -159,6 +161,8 @@ def everything(name: str, log: str) -> tuple[object, ...]:
 @example(["step {i}: NAME: 0.{i} lr 3e-4", "step {i}: NAME: nan lr 3e-4"], "val_bpb", "\n", 1, False, 3000, 2)
 @example(["step {i}: NAME: nan lr 3e-4"], "nan", "\n", 0, False, 700, 0)
 @example(["bar: {d}%|#| {i}/100 [00:01, NAME=0.{i}]"], "loss", "\r", 0, False, 3000, 2)
+@example(["NAME: \x1b[32m0.{i}\x1b[0m"], "loss", "\n", 0, False, 700, 0)
+@example(["\x1b[36mstep {i}\x1b[0m \x1b[1mNAME\x1b[0m: \x1b[32m0.{i}\x1b[0m"], "loss", "\n", 0, False, 3000, 2)
 def test_the_shortcut_agrees_with_the_judgement(
     tmp_path: Path, shapes: list[str], name: str, end: str, seed: int, shuffled: bool, piece: int, few: int
 ) -> None:

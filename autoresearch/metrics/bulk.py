@@ -18,6 +18,7 @@ _VALUE = rb"([-+.0-9eEinfatyNI]+)"
 FEW = 64  # occurrences in a piece up to which a search from its end beats an expression over all of it
 AGAIN = 15  # pieces behind one with more of them that are taken to be like it, without a count
 NOTED = 4096  # bytes of a piece in which longer names are looked for while there is no value
+NEAR = 400  # bytes behind an occurrence that may decide what it is
 MOST = 24  # shapes of one log that are learned; every one makes the expression slower
 _NEXT = re.compile(
     rb"[ \t]{0,8}[\r\n]|,[A-Za-z_\"' \t]|[)\]};|]|[ \t]{1,8}[|(]"
@@ -53,6 +54,7 @@ class Bulk:
         self.pattern: re.Pattern[bytes] | None = None
         self.odd = False  # whether the last piece held something that had to be judged
         self.uncounted = 0  # pieces that are still taken to be full of the name
+        self.plain: Bulk | None = None  # reads what is left of coloured pieces
 
     def take(self, data: bytes, base: int, first: int, end: int) -> Taken:
         """All values of the occurrences that begin in `data[first:end]`; `base` is the offset of `data`."""
@@ -61,6 +63,10 @@ class Bulk:
             values = _floats(self.pattern, data, first, end)
             if values is not None:
                 return Taken(values, [])
+        if few is None and self.able and b"\x1b" in data:
+            taken = self._without_colours(data, base, first, end)
+            if taken is not None:
+                return taken
         values, faults, odd = [], [], False
         for _, value, hit in self._hits(data, base, first, end, few):
             if value is not None:
@@ -71,6 +77,23 @@ class Bulk:
                     faults.append((len(values), hit.fault))
         self.odd = odd and few is None
         return Taken(values, faults)
+
+    def _without_colours(self, data: bytes, base: int, first: int, end: int) -> Taken | None:
+        """The values of a piece that is full of the name, read as a terminal shows it; None where that is not sure."""
+        if b"\x1b]" in data:
+            return None  # a link: its address may hold the name
+        if self.plain is None:
+            self.plain = Bulk(self.judge)
+        first, end = _beside_code(data, first), _beside_code(data, end)
+        before, piece, behind = (
+            console.ANSI_CODE.sub(b"", data[low:high]) for low, high in ((0, first), (first, end), (end, len(data)))
+        )
+        behind, cut, _ = behind.partition(b"\x1b")  # what is read may end in mid-sequence
+        # Colours within the name: nobody would find it but here.
+        joined = piece.count(self.needle) != data.count(self.needle, first, end)
+        if b"\x1b" in before + piece or (cut and len(behind) < NEAR) or joined:
+            return None
+        return self.plain.take(before + piece + behind, base, len(before), len(before) + len(piece))
 
     def place(self, data: bytes, base: int, first: int, end: int, index: int) -> int:
         """Where in `data` the name of a piece's value number `index` stands; -1 when it is not there."""
@@ -184,6 +207,12 @@ class Bulk:
         known = (_any(*shapes) + _VALUE + rb"(?=" + b"|".join(self.ends) + rb")",) if shapes else ()
         self.pattern = re.compile(name + backwards.word(self.needle, *known))
         return self.pattern
+
+
+def _beside_code(data: bytes, at: int) -> int:
+    """The same place, or the end of the escape sequence that it is in."""
+    code = console.ANSI_CODE.match(data, max(data.rfind(b"\x1b", max(at - 600, 0), at), 0))
+    return max(at, code.end()) if code is not None else at
 
 
 def _any(*choices: bytes) -> bytes:

@@ -32,7 +32,7 @@ BEHIND = numbers.later(
 HEAD = numbers.later(rb"[ \t]{0,80}(?:\||\xe2\x94[\x82\x83\x86]|\xe2\x95\x91|\r|\n)")
 _ENDS = (b"\n", b"\r")
 DENSE = 16  # values that are judged before it pays to learn what they look like
-_ANSI = numbers.later(ANSI)
+ANSI_CODE = numbers.later(ANSI)
 ANSI_TEXT = numbers.later(ANSI.decode("ascii"))
 _WORD_BEFORE = numbers.later(r"(?:^|[\s(\[{|│┃,;:])([^\W\d_][\w./-]*) $")
 _LOGGER = numbers.later(r"(?:^|[\s\]])(?:DEBUG|INFO|WARN|WARNING|ERROR|CRITICAL):[\w.]{0,80}:$")
@@ -152,7 +152,7 @@ def visible(data: bytes) -> str:
     """One line's text without ANSI sequences, up to its end."""
     end = backwards.line_end(data, 0)
     return (
-        _ANSI.sub(b"", data[:end]).decode("utf-8", "replace")
+        ANSI_CODE.sub(b"", data[:end]).decode("utf-8", "replace")
         if b"\x1b" in data
         else data[:end].decode("utf-8", "replace")
     )
