@@ -157,6 +157,8 @@ waits() {
   assert_status 0
   assert_contains "${output}" "good: val_accuracy 0.70, parent 0.5: discard: unconfirmed"
   assert_contains "${output}" "make experiment NAME=good REPEAT=1 goes on with it"
+  run_bin reproduce NAME=good
+  assert_refused "the gain of 'good' is not confirmed yet"
   bin experiment NAME=good REPEAT=1 DETACH=1
   until_true 20 waits 5
   run_bin experiment NAME=good REPEAT=1

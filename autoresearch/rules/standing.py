@@ -8,7 +8,7 @@ from autoresearch import clock, parents
 from autoresearch.attempts import State
 from autoresearch.campaign import Campaign
 from autoresearch.plan import Plan
-from autoresearch.rows import Row, column
+from autoresearch.rows import Row, column, finite
 from autoresearch.rules import stop
 
 # A recipe's own clock starts after set-up and it saves before it stops: the outer limit leaves room for both.
@@ -48,7 +48,7 @@ def facts(campaign: Campaign, rows: Sequence[Row], states: list[State], now: flo
 
 
 def _gpu_hours(rows: Sequence[Row], running: list[State], gpus: int, now: float) -> float:
-    minutes = sum(map(float, filter(None, column(rows, "elapsed_min"))))
+    minutes = sum(filter(None, map(finite, column(rows, "elapsed_min"))))
     minutes += sum(max(0.0, now - state.started_at) / 60 for state in running if state.started_at)
     return minutes / 60 * gpus
 

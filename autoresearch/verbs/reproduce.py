@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from autoresearch import experiment, idea, knobs, parents, talk
+from autoresearch import confirming, experiment, idea, knobs, parents, talk
 from autoresearch.errors import Refused
 from autoresearch.reservation import Draft
 from autoresearch.rows import Row
@@ -17,6 +17,9 @@ def run() -> int:
     row = parents.latest(rows, name)
     if row is None:
         raise Refused("NAME", f"{name!r} has no row to reproduce", "make summarize lists the experiments")
+    if confirming.unconfirmed(rows, row.commit):
+        # As a plain repeat it could become a keep that no fresh pair has seen.
+        raise Refused("NAME", f"the gain of {name!r} is not confirmed yet", f"make experiment NAME={name} REPEAT=1")
     overrides = [] if name == parents.BASELINE else parents.recorded_overrides(opened, row.commit)
     owner = parents.owner_of(rows, row.parent_commit)
     draft = Draft(
