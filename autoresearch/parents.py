@@ -90,13 +90,14 @@ def best_runs(rows: Sequence[Attempt], direction: str) -> list[int]:
 
     A commit is kept when its newest verdict says so. Rows without a commit stand alone.
     """
-    statuses, numbers = column(rows, "status"), values(rows)
-    commits = [commit or f"row {at}" for at, commit in enumerate(column(rows, "commit"))]
+    commits, statuses = column(rows, "commit"), column(rows, "status")
     kept = {commits[at] for at in places(rows, "status", "keep")}
+    of_kept = [at for at, commit in enumerate(commits) if commit in kept]
+    numbers = dict(zip(of_kept, values(rows, of_kept), strict=True))
     measured: dict[str, list[int]] = {}
-    for at, commit in enumerate(commits):
-        if commit in kept and statuses[at] != "crash" and numbers[at] is not None:
-            measured.setdefault(commit, []).append(at)
+    for at in of_kept:
+        if statuses[at] != "crash" and numbers[at] is not None:
+            measured.setdefault(commits[at] or f"row {at}", []).append(at)
 
     def merit(of: list[int]) -> float:
         return gain(mean([number for at in of if (number := numbers[at]) is not None]), 0.0, direction)

@@ -133,11 +133,12 @@ class Rows(Sequence[Row]):
     it would copy the memory of each one that it looks at.
     """
 
-    __slots__ = ("_columns", "_parts")
+    __slots__ = ("_columns", "_distinct", "_parts")
 
     def __init__(self, parts: Sequence[_Part] = (), columns: Mapping[str, str] | None = None) -> None:
         self._parts = parts
         self._columns = columns or dict.fromkeys(HOT, "")
+        self._distinct: dict[str, int] = {}  # asked before and after each run: a supervisor inherits the answer
 
     @classmethod
     def of(cls, rows: Iterable[Row]) -> Rows:
@@ -146,7 +147,11 @@ class Rows(Sequence[Row]):
 
     def plus(self, part: _Part, columns: Mapping[str, str]) -> Rows:
         """Return these rows and those of a further part."""
-        return Rows([*self._parts, part], {name: self._columns[name] + columns[name] for name in HOT})
+        made = Rows([*self._parts, part], {name: self._columns[name] + columns[name] for name in HOT})
+        if len(part.starts) == 1:  # one more row, usually
+            for name, known in self._distinct.items():
+                made._distinct[name] = known + (not self._written(name, columns[name]))
+        return made
 
     def __len__(self) -> int:
         return sum(len(part.starts) for part in self._parts)
@@ -185,7 +190,11 @@ class Rows(Sequence[Row]):
 
     def places(self, name: str, value: str) -> list[int]:
         """Return where one of the `HOT` fields has a value, in order."""
-        text, wanted = self._columns[name], f"{escape(value)}\n"
+        return self._written(name, f"{escape(value)}\n")
+
+    def _written(self, name: str, wanted: str) -> list[int]:
+        """Return where a field is written so, with its line end."""
+        text = self._columns[name]
         found: list[int] = []
         at, before, counted = text.find(wanted), 0, 0
         while at >= 0:
@@ -194,6 +203,12 @@ class Rows(Sequence[Row]):
                 found.append(before)
             at = text.find(wanted, at + 1)
         return found
+
+    def distinct(self, name: str) -> int:
+        """Return how many values one of the `HOT` fields has."""
+        if name not in self._distinct:
+            self._distinct[name] = len(set(self._columns[name].split("\n")[:-1]))
+        return self._distinct[name]
 
     def mentions(self, text: str) -> bool:
         """Return whether any field of any row holds a text without tabs or line ends."""
@@ -249,11 +264,17 @@ def holding(rows: Sequence[object], name: str, text: str) -> list[int]:
     return [at for at, field in enumerate(column(rows, name)) if text in field]
 
 
-def values(rows: Sequence[Any]) -> list[float | None]:
-    """Return the valid metric of every row, None where it has none."""
+def distinct(rows: Sequence[object], name: str) -> int:
+    """Return how many values one of the `HOT` fields has."""
+    return rows.distinct(name) if isinstance(rows, Rows) else len(set(column(rows, name)))
+
+
+def values(rows: Sequence[Any], at: Iterable[int]) -> list[float | None]:
+    """Return the valid metric of the rows at these places, None where one has none."""
     if isinstance(rows, Rows):
-        return list(map(valid, rows.column("metric_value"), rows.column("metric_source")))
-    return [row.value for row in rows]
+        texts, sources = rows.column("metric_value"), rows.column("metric_source")
+        return [valid(texts[place], sources[place]) for place in at]
+    return [rows[place].value for place in at]
 
 
 class Reader:
@@ -308,11 +329,12 @@ class Reader:
 
     def _as_written(self, data: bytes) -> bytes:
         """Return the lines without what editors add: a byte order mark, and carriage returns before the line ends."""
+        returns = b"\r" in data  # one in a field is written as \\r. Two bytes would take ten times as long to look for
         if not self.lines:
             marked = data.startswith(BOM + b"index")
             data = data.removeprefix(BOM) if marked else data
-            self._edited = marked or data.find(b"\r\n") == data.find(b"\n") - 1
-        return data.replace(b"\r\n", b"\n") if b"\r\n" in data else data  # one in a field is written as \\r
+            self._edited = marked or (returns and data.find(b"\r\n") == data.find(b"\n") - 1)
+        return data.replace(b"\r\n", b"\n") if returns else data
 
     def _look_at_header(self, line: bytes) -> None:
         fields = decode(line)

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from autoresearch import ledger
 from autoresearch.errors import Refused
-from autoresearch.rows import COLUMNS, HEADER, HOT, Row, Rows, column, places, values
+from autoresearch.rows import COLUMNS, HEADER, HOT, Row, Rows, column, distinct, places, values
 
 FIELD = st.text(st.characters(codec="utf-8"), max_size=12)
 ROWS = st.lists(
@@ -31,7 +31,10 @@ def test_columns_and_rows_say_the_same(rows: list[Row]) -> None:
     assert read[-2:] == rows[-2:]
     for name in COLUMNS:
         assert column(read, name) == column(rows, name)
-    assert values(read) == pytest.approx(values(rows), nan_ok=True)
+    everywhere = range(len(rows))
+    assert values(read, everywhere) == values(rows, everywhere)
+    for name in HOT:
+        assert distinct(read, name) == distinct(rows, name)
 
 
 @given(ROWS, st.sampled_from(HOT))
@@ -40,6 +43,13 @@ def test_places_are_where_a_value_stands(rows: list[Row], name: str) -> None:
         value = getattr(row, name)
         assert places(Rows.of(rows), name, value) == [at for at, one in enumerate(rows) if getattr(one, name) == value]
     assert places(Rows.of(rows), name, "no row has this") == []
+
+
+def test_an_answer_grows_with_the_rows(hostile: Path) -> None:
+    path = str(hostile / "results.tsv")
+    for count, (name, attempt) in enumerate([("a", "1"), ("b", "1"), ("a", "2"), ("aa", "1"), ("b", "2")]):
+        ledger.append(path, Row(experiment=name, attempt=attempt))
+        assert distinct(ledger.read(path).rows, "experiment") == (1, 2, 2, 3, 3)[count]
 
 
 def earlier(names: tuple[str, ...], *rows: Row) -> bytes:

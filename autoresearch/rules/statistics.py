@@ -52,6 +52,8 @@ def t_quantile(dof: float, level: float = 0.95) -> float:
 
 def mean(values: tuple[float, ...] | list[float]) -> float:
     """Return the mean of one or more values; the sum is exact, so the order does not matter, and equal ones give it."""
+    if len(values) == 1:
+        return values[0]
     from math import fsum
 
     # The division rounds: three times 0.7 would be better than 0.7, or fall short of a target of 0.7.

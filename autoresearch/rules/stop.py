@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from autoresearch import durations
 from autoresearch.direction import meets, reaching
 from autoresearch.errors import Usage
-from autoresearch.rows import column
+from autoresearch.rows import column, distinct, places
 from autoresearch.rules.statistics import mean
 
 DEFAULT_EXPERIMENTS = 4  # without any rule: the baseline and at most three, then summarise and ask
@@ -176,9 +176,10 @@ def remaining(rules: Rules, facts: Facts) -> float | None:
 
 def attempted(facts: Facts) -> int:
     """Return the number of distinct experiments that were launched, running ones included."""
-    names = set(column(facts.attempts, "experiment"))
-    names.update(facts.running)
-    return len(names)
+    running = set(facts.running)
+    return distinct(facts.attempts, "experiment") + sum(
+        not places(facts.attempts, "experiment", name) for name in running
+    )
 
 
 def standing(rules: Rules, facts: Facts, *, cap_s: float | None = None) -> Standing:
