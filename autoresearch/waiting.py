@@ -13,7 +13,7 @@ from autoresearch import attempts, campaign, confirming, durations, files, ledge
 from autoresearch.attempts import State
 from autoresearch.campaign import Campaign
 from autoresearch.errors import AutoresearchError, TryAgain
-from autoresearch.rows import Row, finite
+from autoresearch.rows import Row, finite, holding
 from autoresearch.rules import standing, verdict
 from autoresearch.running import keeper
 
@@ -162,8 +162,24 @@ def answer(opened: Campaign, state: State) -> int:
     if own.verdict_by == "rule" and own.reason.startswith(verdict.UNCONFIRMED):
         pairs = "" if state.pairs == opened.approval.plan.confirm else f" CONFIRM={state.pairs}"
         talk.out(f"not confirmed yet; make experiment NAME={own.experiment} REPEAT=1{pairs} goes on with it")
+    if left_over := fresh_runs_left(opened, state, own):
+        talk.out(
+            f"{left_over} fresh runs are not made; make experiment NAME={own.experiment} REPEATS={left_over} makes them"
+        )
     closing(opened)
     return 4 if own.status == "crash" else 0
+
+
+def fresh_runs_left(opened: Campaign, state: State, own: Row) -> int:
+    """Return how many fresh runs of a keep the plan asks for that a stop, a deadline or a kill has cut off."""
+    picked = state.confirms if state.role == "repeat" else own.id if state.role == "idea" and not state.more else ""
+    if not picked or state.smoke or own.experiment == parents.BASELINE or opened.plan.repeats < 2:
+        return 0
+    rows = opened.rows()
+    kept = confirming.row_of(rows, picked)
+    asked = verdict.remeasurements(verdict.Verdict(kept.status, kept.reason), opened.plan.repeats) if kept else 0
+    fresh = [rows[at] for at in holding(rows, "reason", f"{parents.FRESH}{picked}")]
+    return max(0, asked - sum(row.status != "crash" and parents.named(row, parents.FRESH) == picked for row in fresh))
 
 
 def _told_of(opened: Campaign, state: State) -> Row | None:

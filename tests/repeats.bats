@@ -85,6 +85,19 @@ waits() {
   assert_equal "$(values_of next)" "0.40 discard, "
 }
 
+@test "fresh runs that a stop has cut off are named, with the command that makes them" {
+  plan_seeds REPEATS=3
+  bin baseline
+  bin experiment NAME=good OVERRIDES=values=0.70,0.71,wait,0.69,0.70 DETACH=1
+  until_true 20 waits 3
+  run_bin stop NAME=good
+  assert_contains "${output}" "2 fresh runs are not made; make experiment NAME=good REPEATS=2 makes them"
+  run_bin experiment NAME=good REPEATS=2
+  assert_status 0
+  assert_equal "$(values_of good)" "0.70 keep, 0.71 keep, 0.000000 crash, 0.69 keep, 0.70 keep, "
+  assert_contains "$(field good reason 5)" "fresh run of good"
+}
+
 @test "REPEATS in a call is the number of runs, whatever the plan says; a plumbing run is never repeated" {
   plan_seeds REPEATS=3
   bin baseline REPEATS=1
