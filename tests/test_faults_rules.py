@@ -161,7 +161,7 @@ def test_summer_time_ends_during_a_run(
     ahead = {"FAKETIME": f"{ends - 3 - time.time():+.0f}", "TZ": "Europe/Berlin"}
     lab = Lab(train_repo(make_repo), tmp_path / "s", hermetic, stop=rule, env={**FAKE, **ahead})
     lab.ok("baseline")
-    assert lab.idea("y", "sleep=3").returncode == 0
+    assert lab.idea("y", "sleep=4").returncode == 0
     row = lab.row("y")
     assert row.started_at.startswith("2026-10-25T00:59:5"), row.started_at
     assert row.finished_at.startswith("2026-10-25T01:00:0"), row.finished_at
