@@ -63,12 +63,27 @@ class State(NamedTuple):
     @property
     def idea(self) -> str:
         """The experiment whose verdict this run is for: its own, or the one that it confirms."""
-        return names.experiment_of(self.confirms) if self.role == "confirm" else self.experiment
+        return idea_of(self.experiment, self.role, self.confirms)
+
+    @property
+    def is_first(self) -> bool:
+        """Whether its chain of runs begins with this one."""
+        return self.lock == chain_lock(self.id)
 
     @property
     def is_open(self) -> bool:
         """Whether the verdict of an earlier run waits for this one: it confirms, or is a later run of its chain."""
-        return self.role == "confirm" or self.lock != f"{self.id}.lock"
+        return self.role == "confirm" or not self.is_first
+
+
+def idea_of(experiment: str, role: str, confirms: str) -> str:
+    """Return the experiment whose verdict a run is for: its own, or the one of the attempt that it confirms."""
+    return names.experiment_of(confirms) if role == "confirm" else experiment
+
+
+def chain_lock(attempt_id: str) -> str:
+    """Return the file name of the lock of a chain of runs, which bears the name of its first."""
+    return f"{attempt_id}.lock"
 
 
 def path(where: paths.Campaign, attempt_id: str) -> str:

@@ -39,7 +39,7 @@ class Draft(NamedTuple):
     @property
     def idea(self) -> str:
         """The experiment whose verdict this run is for, as of its state."""
-        return names.experiment_of(self.confirms) if self.role == "confirm" else self.experiment
+        return attempts.idea_of(self.experiment, self.role, self.confirms)
 
     @property
     def is_open(self) -> bool:
@@ -122,7 +122,7 @@ def _state(campaign: Campaign, draft: Draft, attempt: int, cap: float | None) ->
         cap_s=cap,
         reserved_at=clock.now(),
         client=_self(),
-        lock=draft.lock or f"{names.attempt_id(draft.experiment, attempt, draft.smoke)}.lock",
+        lock=draft.lock or attempts.chain_lock(names.attempt_id(draft.experiment, attempt, draft.smoke)),
         notes=draft.notes,
         role=draft.role,
         more=draft.more,

@@ -254,7 +254,8 @@ waits() {
   git commit -q -a -m 'crashes at first'
   bin plan CAMPAIGN=c BASE=HEAD
   bin approve YES=1
-  bin baseline SMOKE=1 || true
+  run_bin baseline SMOKE=1
+  assert_status 4
   run_bin baseline
   assert_status 4
   bin baseline
