@@ -16,7 +16,7 @@ from autoresearch.campaign import Campaign, secret_values
 from autoresearch.errors import AutoresearchError
 from autoresearch.launchers import Outcome
 from autoresearch.metrics import Reading, Spec, Where
-from autoresearch.rows import Row, places
+from autoresearch.rows import Row, finite, places
 from autoresearch.rules import judging, standing
 from autoresearch.sessions import session
 
@@ -106,7 +106,7 @@ def decide(campaign: Campaign, rows: Sequence[Row], state: State, outcome: Outco
     if not why:
         return row, campaign.ledger_path
     smoked = campaign.rows(smoke=True)
-    used = [int(smoked[at].attempt) for at in places(smoked, "experiment", row.experiment)]
+    used = [smoked[at].number for at in places(smoked, "experiment", row.experiment)]
     row = row._replace(attempt=str(max(used, default=0) + 1), status="keep", reason=f"smoke: {why}")
     return row, campaign.where.smoke_ledger
 
@@ -115,8 +115,7 @@ def too_small(campaign: Campaign, rows: Sequence[Row], row: Row, overrides: list
     """Return why a run is too small to judge its idea, by its steps and batch against the baseline's; else empty."""
     from autoresearch.rules import plumbing
 
-    latest = parents.latest(rows, parents.BASELINE)
-    base = parents.judged(rows, latest.commit) if latest else None
+    base = parents.current(rows, parents.BASELINE)
     if base is None:
         return ""
     return plumbing.too_small(_sizes(campaign, row, overrides), _sizes(campaign, base, []))
@@ -126,9 +125,9 @@ def _sizes(campaign: Campaign, row: Row, overrides: list[str]) -> dict[str, floa
     from autoresearch import recipes
     from autoresearch.rules import plumbing
 
-    steps = {"steps": float(row.metric_step)} if row.metric_step else {}
     settings = recipes.values_at(campaign, row.commit, overrides) | command.settings(row.command)
-    return steps | plumbing.batch_sizes(settings)
+    sizes, steps = plumbing.batch_sizes(settings), finite(row.metric_step)
+    return sizes if steps is None else {"steps": steps, **sizes}
 
 
 def measure(campaign: Campaign, state: State, outcome: Outcome) -> dict[str, object]:
