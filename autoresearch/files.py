@@ -84,13 +84,14 @@ def sync_directory(path: str) -> None:
 
 
 @contextmanager
-def locked(path: str, *, wait_s: float = 60.0, shared: bool = False) -> Iterator[int]:
+def locked(path: str, *, wait_s: float = 60.0, shared: bool = False, inherited: bool = False) -> Iterator[int]:
     """Hold a flock on `path` (made when missing), freed by the kernel also after kill -9.
 
     Args:
         path: a lock file of its own, never the data file: a replaced file would lose its lock.
         wait_s: seconds to wait for another holder.
         shared: take a shared lock.
+        inherited: processes started meanwhile hold it too, so a git that outlives its killed caller keeps it.
 
     Raises:
         TryAgain: it is still held after `wait_s`.
@@ -108,6 +109,7 @@ def locked(path: str, *, wait_s: float = 60.0, shared: bool = False) -> Iterator
                 if time.monotonic() >= limit:
                     raise TryAgain("lock", f"{path} is held by another process", "try again in a moment") from None
                 time.sleep(0.005)
+        os.set_inheritable(fd, inherited)
         yield fd
     finally:
         os.close(fd)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import random
+import shlex
+import shutil
 import signal
 import subprocess
 import sys
@@ -13,10 +15,11 @@ from pathlib import Path
 
 import pytest
 
-from autoresearch.git import Git, treerecords
+from autoresearch.git import Git, eviction, treerecords
 from autoresearch.git.trees import Pool
 from tests.conftest import git, snapshot
 from tests.test_trees import content, fresh
+from tests.test_trees_submodules import nested
 
 VICTIM = """
 import itertools, sys
@@ -68,6 +71,66 @@ def test_killed_at_any_moment(make_repo: Callable[..., Path], tmp_path: Path) ->
     assert not [n for n, state in treerecords.listing(pool.directory).items() if state == "owner"]
     git(repo, "fsck", "--strict", "--no-dangling")
     assert snapshot(repo) == before
+
+
+DEADLY_GIT = """#!/bin/sh
+case " $* " in
+*"{words} "*) kill -9 $PPID; sleep 1 ;;
+*" update-ref "*) test "{words}" != " read-tree" || exit 1 ;;
+esac
+exec {git} "$@"
+"""
+
+
+def die_in(words: str, pool: Pool, commit: str, kept: str, tmp_path: Path) -> None:
+    """Have a process killed, alone, when it takes a tree and calls git with `words`; that git begins a second later."""
+    deadly = tmp_path / "deadly" / "git"
+    deadly.parent.mkdir()
+    deadly.write_text(DEADLY_GIT.format(words=words, git=shlex.quote(str(shutil.which("git")))))
+    deadly.chmod(0o755)
+    victim = subprocess.run(
+        [sys.executable, "-c", VICTIM, pool.git.repo, pool.directory, "v", kept, commit, commit],
+        cwd=Path(__file__).parent.parent,
+        env={**os.environ, "PATH": f"{deadly.parent}:{os.environ['PATH']}"},
+        check=False,
+    )
+    assert victim.returncode == -signal.SIGKILL
+
+
+@pytest.mark.parametrize(
+    ("words", "is_warm"),
+    [
+        (" worktree", False),
+        (" read-tree", False),
+        ("/libs/sub worktree", False),
+        ("/libs/sub/inner worktree", False),
+        (" read-tree", True),
+        (" update-ref", True),
+    ],
+)
+def test_a_git_that_outlives_its_caller_is_waited_for(
+    make_repo: Callable[..., Path], tmp_path: Path, words: str, is_warm: bool
+) -> None:
+    """It goes on writing, and must not do so in a tree that was handed on; nothing of it stays."""
+    repo = nested(make_repo)
+    second, first = git(repo, "rev-parse", "HEAD"), git(repo, "rev-parse", "HEAD~1")
+    pool, kept = Pool(Git(str(repo)), str(tmp_path / "p")), str(tmp_path / "artifacts")
+    if is_warm:
+        pool.acquire(first, "before")
+        assert pool.give_back("before", kept).reused
+    die_in(words, pool, second, kept, tmp_path)
+    pool.give_back("v-0", kept)
+    mine = pool.acquire(first, "mine")
+    time.sleep(1.5)  # whatever git is left would have written by now
+    assert Path(mine.path, "train.py").read_text() == "1\n"
+    assert Path(mine.path, "libs/sub/inner/deep.py").read_text() == "deep\n"
+    pool.give_back("mine", kept)
+    assert eviction.tidy(pool) == []
+    assert treerecords.listing(pool.directory) == {mine.number: "free"}
+    assert not Path(kept).exists()
+    eviction.evict(pool)
+    for folder in (repo, repo / "libs/sub", repo / "libs/sub/inner"):
+        assert pool.directory not in git(folder, "worktree", "list")
 
 
 def test_a_kill_between_the_two_records_of_a_tree(tmp_path: Path) -> None:

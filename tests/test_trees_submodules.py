@@ -16,9 +16,8 @@ from tests.conftest import git, snapshot
 LOCAL = ("-c", "protocol.file.allow=always")
 
 
-@pytest.fixture
-def repo(make_repo: Callable[..., Path]) -> Path:
-    """A repository with a submodule `libs/sub` that has one of its own, `inner`."""
+def nested(make_repo: Callable[..., Path]) -> Path:
+    """Return a repository of two commits with a submodule `libs/sub` that has one of its own, `inner`."""
     inner = make_repo({"deep.py": "deep\n"}, name="inner-origin")
     sub = make_repo({"lib.py": "lib\n", ".gitignore": "*.log\n"}, name="sub-origin")
     git(sub, *LOCAL, "submodule", "--quiet", "add", str(inner), "inner")
@@ -30,6 +29,12 @@ def repo(make_repo: Callable[..., Path]) -> Path:
     (repo / "train.py").write_text("2\n")
     git(repo, "commit", "-qam", "second")
     return repo
+
+
+@pytest.fixture
+def repo(make_repo: Callable[..., Path]) -> Path:
+    """A repository with nested submodules."""
+    return nested(make_repo)
 
 
 @pytest.fixture

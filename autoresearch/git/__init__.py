@@ -288,7 +288,7 @@ def repository_lock(common: str) -> AbstractContextManager[int]:
     Args:
         common: the repository's common git directory.
     """
-    return files.locked(os.path.join(common, "autoresearch.lock"), wait_s=LOCK_WAIT_S)
+    return files.locked(os.path.join(common, "autoresearch.lock"), wait_s=LOCK_WAIT_S, inherited=True)
 
 
 def write_own_ref(git: Git, ref: str, *args: str, input: bytes | None = None) -> Done:

@@ -31,7 +31,8 @@ def release(pool: Pool, tree: Tree, artifacts: str) -> Returned:
     taken = strays.collect(tree.path, state.strays if state else [], [], artifacts)
     if taken.stuck:
         raise Refused("release", f"cannot move {taken.stuck[0]}", _owner_fix(tree.path))
-    _remove(pool, record)
+    with treerecords.writing(pool.directory, tree.number):
+        _remove(pool, record)
     return Returned(taken.moved, taken.where, taken.removed, [], [], False)
 
 
@@ -81,7 +82,8 @@ def evict(pool: Pool, owner: str = "") -> list[str]:
         _check_removable(pool, record, state)
         chosen.append(record)
     for record in chosen:
-        _remove(pool, record)
+        with treerecords.writing(pool.directory, record.number):
+            _remove(pool, record)
     if not owner:
         _forget_lost(pool)
     return [treerecords.root(pool.directory, record.number) for record in chosen]
@@ -117,7 +119,8 @@ def tidy(pool: Pool) -> list[str]:
         record = treerecords.read(pool.directory, number, state) if state == "retired" else None
         if record and record.collected:
             try:
-                _remove(pool, record)
+                with treerecords.writing(pool.directory, number):
+                    _remove(pool, record)
             except AutoresearchError as error:
                 failed.append(f"{treerecords.root(pool.directory, number)}: {error.why}")
     return failed

@@ -7,7 +7,7 @@ import time
 from typing import TYPE_CHECKING
 
 from autoresearch.errors import Refused
-from autoresearch.git import SLOW_S, Git, reason
+from autoresearch.git import SLOW_S, Git, reason, treerecords
 from autoresearch.git.spawn import Done
 
 if TYPE_CHECKING:
@@ -31,8 +31,9 @@ def commit(pool: Pool, parent: str, content: str, message: str) -> tuple[str, st
     tree = pool.acquire(parent, owner)
     own = pool.git.at(tree.path)
     try:
-        own.run("read-tree", "-m", "-u", parent, content, timeout=SLOW_S)
-        made = _commit(own, parent, message)
+        with treerecords.writing(pool.directory, tree.number):
+            own.run("read-tree", "-m", "-u", parent, content, timeout=SLOW_S)
+            made = _commit(own, parent, message)
         pool.adopt(tree, made)
         root = own.run("rev-parse", f"{made}^{{tree}}").decode("ascii").strip()
         return made, root

@@ -16,6 +16,7 @@ OUTDATED = (
     "attributes or submodules of the commit differ",
     "git could not move it",
 )
+CUT_OFF = "a call was killed while git filled it"
 REASON = "autoresearch: in use by a campaign on scratch; removed by clean-campaign"
 
 
@@ -35,6 +36,11 @@ def fresh(git: Git, common: str, pool: str, commit: str, owner: str) -> Record:
         Refused: submodules or LFS content cannot be had; nothing is left behind.
     """
     record = treerecords.reserve(pool, owner, "moving", 0.0)
+    with treerecords.writing(pool, record.number):
+        return _fill(git, common, pool, commit, record)
+
+
+def _fill(git: Git, common: str, pool: str, commit: str, record: Record) -> Record:
     path, private = treerecords.root(pool, record.number), treerecords.index(pool, record.number)
     filled: list[list[str]] = []
     try:
@@ -61,9 +67,10 @@ def _complete(git: Git, common: str, pool: str, record: Record, private: str) ->
     links, attributes = _special(git.at(path), private)
     for inner, copy, sha in submodules.walk(git, git.repo, record.commit, links):
         target, number = os.path.join(path, inner), len(record.parts) + 1
+        record.parts.append([inner, sha])
+        treerecords.write(pool, record._replace(directory=""))  # a kill from here on leaves a submodule to remove
         with repository_lock(common):
             submodules.add(git, copy, target, sha, REASON)
-        record.parts.append([inner, sha])
         freshness.copy_index(
             os.path.join(submodules.git_directory(target), "index"), treerecords.index(pool, record.number, number)
         )
@@ -192,5 +199,7 @@ def remove(git: Git, path: str, inner: Sequence[str], check: bool = True) -> Non
     """
     for part in reversed(list(inner)):
         copy = os.path.join(git.repo, part)
+        if check and not os.path.lexists(os.path.join(path, part, ".git")):
+            continue  # a kill came before it was added
         git.at(copy).run("worktree", "remove", "-f", "-f", "--", os.path.join(path, part), check=check, timeout=SLOW_S)
     git.run("worktree", "remove", "-f", "-f", "--", path, check=check, timeout=SLOW_S)

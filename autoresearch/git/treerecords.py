@@ -51,6 +51,18 @@ def lock(pool: str) -> AbstractContextManager[int]:
     return files.locked(os.path.join(pool, "lock"), wait_s=600.0)
 
 
+def writing(pool: str, number: int) -> AbstractContextManager[int]:
+    """Hold one tree while git writes in it; the git calls inside hold it too.
+
+    A git outlives a caller that was killed, and goes on writing: without this, the next caller looked at the tree
+    before such a git had written, found it fresh, and had another commit's files in it a moment later.
+
+    Raises:
+        TryAgain: something still writes there, for two minutes now.
+    """
+    return files.locked(os.path.join(pool, f"{number}.lock"), wait_s=120.0, inherited=True)
+
+
 def listing(pool: str) -> dict[int, str]:
     """Return number and state of every tree of the pool."""
     found: dict[int, str] = {}

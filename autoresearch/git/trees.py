@@ -11,7 +11,7 @@ import time
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from autoresearch.errors import Refused
+from autoresearch.errors import Refused, TryAgain
 from autoresearch.git import SLOW_S, Git, freshness, repository_lock, strays, treefill, treerecords
 from autoresearch.git.submodules import git_directory
 from autoresearch.git.treerecords import Record
@@ -61,8 +61,12 @@ class Pool:
         return [self._tree(record) for record in records if record]
 
     def find(self, owner: str, kind: str = "start") -> Tree | None:
-        """Return the tree of an owner, None when there is none."""
-        return next((tree for tree in self.trees() if tree.owner == owner and tree.kind == kind), None)
+        """Return the tree of an owner, which no git of a killed call writes in any more; None when there is none."""
+        found = next((tree for tree in self.trees() if tree.owner == owner and tree.kind == kind), None)
+        if found:
+            with treerecords.writing(self.directory, found.number):
+                pass
+        return found
 
     def acquire(self, commit: str, owner: str, require: Sequence[str] = ()) -> Tree:
         """Return a tree that equals a fresh checkout of `commit`, for one run.
@@ -120,7 +124,12 @@ class Pool:
     def _return(self, record: Record, path: str, artifacts: str) -> Returned:
         remarks = self._remarks(record)
         treefill.unlink(path, record)
-        why, taken = self._collect(record, path, artifacts)
+        try:
+            with treerecords.writing(self.directory, record.number):
+                why, taken = self._collect(record, path, artifacts)
+        except TryAgain as error:
+            why = f"it cannot be looked at ({error.why})"
+            taken = strays.Taken([], [], [f"{path}: {why}"], "")
         gone = bool(why) and not taken.stuck
         free = record._replace(owner="", kind="", links=[], made=[], reason=why, collected=gone)
         treerecords.change(self.directory, free, "retired" if why else "free")
@@ -135,6 +144,10 @@ class Pool:
             commit: the new commit; its branch was moved already.
             index: the private index of the edits (`Hypothesis.private_index`).
         """
+        with treerecords.writing(self.directory, tree.number):
+            self._settle(tree, commit, index)
+
+    def _settle(self, tree: Tree, commit: str, index: str) -> None:
         record = treerecords.read(self.directory, tree.number, "owner")
         if record is None:
             return
@@ -189,7 +202,8 @@ class Pool:
             mine = old._replace(owner=owner, kind="moving", since=time.time())
             if not treerecords.claim(self.directory, mine):
                 continue
-            why = self._move(mine, commit)
+            with treerecords.writing(self.directory, number):
+                why = self._move(mine, commit)
             if not why:
                 return mine
             unused = mine._replace(owner="", kind="", reason=why, collected=why in treefill.OUTDATED)
@@ -232,12 +246,14 @@ class Pool:
     def _collect(self, record: Record, path: str, artifacts: str) -> tuple[str, strays.Taken]:
         """Move what a run left; returns why the tree is retired ("" when it is fresh again), and what was taken."""
         state = self.look(record)
+        if state is None and record.kind == "moving" and not record.directory:  # nobody was ever in it
+            return treefill.CUT_OFF, strays.Taken([], [], [], "")
         if state is None:
             return "git cannot compare it", strays.Taken([], [], [f"{path}: git cannot compare it"], "")
         taken = strays.Taken([], [], [], "")
         if not state.is_fresh:
             taken = strays.collect(path, state.strays, state.changed, artifacts)
-        if self._head(record) != record.commit:
+        if record.kind != "moving" and self._head(record) != record.commit:
             # It keeps the run's own commits from being pruned, so the tree is not removed either.
             taken.stuck.append("HEAD was moved by the run")
         if state.changed or taken.stuck:
@@ -247,7 +263,8 @@ class Pool:
             state = self.look(record)
             if state is None or not state.is_fresh:
                 return "changed by the run: files of the commit", taken
-        return "", taken
+        # Killed between the files and HEAD: index and files agree with each other, and not with the record's commit.
+        return treefill.CUT_OFF if record.kind == "moving" else "", taken
 
     def look(self, record: Record) -> freshness.State | None:
         """Return how a tree differs from a fresh checkout; None when git cannot say."""
