@@ -7,7 +7,7 @@ import re
 import shlex
 
 from autoresearch import knobs, paths
-from autoresearch.errors import Usage
+from autoresearch.errors import Refused, Usage
 
 PLACEHOLDERS = ("recipe", "log_dir", "checkpoint_dir", "artifacts_dir", "overrides", "seed", "run_name")
 _PLACE = re.compile(r"\{(" + "|".join(PLACEHOLDERS) + r")\}")
@@ -104,15 +104,24 @@ def script(argv: list[str], tree: str, exports: dict[str, str]) -> str:
     return "\n".join([*lines, f"cd -- {shlex.quote(tree)} || exit", f"exec {shlex.join(argv)}", ""])
 
 
-def program(argv: list[str], tree: str, path: str) -> str | None:
-    """Return the program a command starts, None when it cannot be found.
+def program(argv: list[str], tree: str = "") -> str:
+    """Return the program a command starts on this machine, with PATH as it is now.
 
     Args:
         argv: the command.
-        tree: what a relative path with a slash starts from.
-        path: the PATH of the run.
-    """
-    import shutil
+        tree: what a relative path with a slash starts from; empty: such a one is taken as it is.
 
-    name = os.path.join(tree, argv[0]) if "/" in argv[0] and not os.path.isabs(argv[0]) else argv[0]
-    return shutil.which(name, path=path)
+    Raises:
+        Refused: there is no such program.
+    """
+    name, path = argv[0], os.environ.get("PATH", os.defpath)
+    if "/" in name and not os.path.isabs(name) and not tree:
+        return name
+    folders = [tree] if "/" in name else path.split(os.pathsep)
+    for folder in folders:
+        found = os.path.join(folder, name)
+        if os.path.isfile(found) and os.access(found, os.X_OK):
+            return found
+    where = tree or "this machine" if "/" in name else f"PATH ({path})"
+    fix = "install it, or activate its environment first (cron: name its folder in PATH), or give its path in CMD"
+    raise Refused("CMD", f"there is no program {name!r} on {where}", fix)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 
-from autoresearch import campaign, knobs, launch, launchers, parents, recovery, reservation, talk
+from autoresearch import campaign, command, knobs, launch, launchers, parents, recovery, reservation, talk
 from autoresearch.campaign import Campaign
 from autoresearch.errors import Refused, Usage
 from autoresearch.reservation import Draft
@@ -24,6 +24,8 @@ def open_for_launch() -> Campaign:
     check_disk(opened)
     check_secrets(opened)
     check_launcher(opened)
+    if opened.plan.launcher == "local":
+        command.program(command.check(opened.plan.command))
     campaign.make_root(opened.where)
     return opened
 

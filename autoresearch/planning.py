@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 import time
 from typing import Any
 
@@ -45,7 +46,8 @@ def make(where: paths.Campaign, old: Plan | None) -> Plan:
     made = _rules(made)
     made = made._replace(launcher=_launcher(made), created_at=clock.stamp(clock.now()))
     _check_needs(made)
-    return made._replace(notes=[*made.notes, *_unknown_to_git(made, git)])
+    _check_program(made, git)
+    return made._replace(notes=[*made.notes, *_unknown_to_git(made, git), *_other_python(made)])
 
 
 def _unknown_to_git(made: Plan, git: Git) -> list[str]:
@@ -54,13 +56,15 @@ def _unknown_to_git(made: Plan, git: Git) -> list[str]:
 
     words = [*command.check(made.command), made.recipe]
     missing = [
-        path
-        for path in untracked.needed(git, made.repository, made.base, words)
-        if not any(path == known.rstrip("/") or path.startswith(known.rstrip("/") + "/") for known in made.require)
+        path for path in untracked.needed(git, made.repository, made.base, words) if not _is_required(made, path)
     ]
     return [
         f"git does not know {path}, which the code seems to need: commit it, or add it to REQUIRE" for path in missing
     ]
+
+
+def _is_required(made: Plan, path: str) -> bool:
+    return any(path == known.rstrip("/") or path.startswith(known.rstrip("/") + "/") for known in made.require)
 
 
 def _texts(made: Plan) -> Plan:
@@ -205,7 +209,7 @@ def _launcher(made: Plan) -> str:
 
 
 def _check_needs(made: Plan) -> None:
-    """Refuse a plan whose data, or whose program, is not there."""
+    """Refuse a plan whose data is not there."""
     for path in made.require:
         if os.path.isabs(path) or ".." in path.split("/"):
             raise Usage(
@@ -213,9 +217,31 @@ def _check_needs(made: Plan) -> None:
             )
         if not os.path.exists(os.path.join(made.repository, path)):
             raise Refused("REQUIRE", f"{path!r} is not in {made.repository}", "fetch or make it, then plan again")
+
+
+def _check_program(made: Plan, git: Git) -> None:
+    """Refuse a command whose program is not there, or is in the checkout alone and so in no tree of a run."""
     argv = command.check(made.command)
-    if made.launcher == "local" and not command.program(argv, made.repository, os.environ.get("PATH", os.defpath)):
-        raise Refused("CMD", f"the program {argv[0]!r} is not found", "install it, or activate its environment first")
+    if made.launcher == "local":
+        command.program(argv, made.repository)
+    path = os.path.normpath(argv[0])
+    if "/" not in argv[0] or os.path.isabs(path) or _is_required(made, path):
+        return
+    full = os.path.join(made.repository, path)
+    if os.path.exists(full) and git.call("cat-file", "-e", f"{made.base}:{path}").code:
+        fix = f"name it in full: CMD={shlex.quote(shlex.join([full, *argv[1:]]))}"
+        raise Refused("CMD", f"git does not know {path!r}, so no tree of a run has it", fix)
+
+
+def _other_python(made: Plan) -> list[str]:
+    """Return a remark when `python` is not that of the checkout's own environment, and no other one is active."""
+    argv, own = command.check(made.command), os.path.join(made.repository, ".venv", "bin")
+    if made.launcher != "local" or not argv[0].startswith("python") or not os.path.exists(os.path.join(own, argv[0])):
+        return []
+    found = command.program(argv)
+    if os.path.samefile(os.path.dirname(found), own) or os.environ.get("VIRTUAL_ENV") or os.environ.get("CONDA_PREFIX"):
+        return []
+    return [f"{argv[0]} is {found}, not the one in {own}: activate that environment first, or name it in CMD"]
 
 
 def changed_under_rows(old: Plan, new: Plan) -> list[str]:

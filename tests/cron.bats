@@ -38,6 +38,20 @@ as_cron() {
   assert_status 0
 }
 
+@test "a program that cron's PATH does not have is named before anything runs" {
+  mkdir -- "${home}/tools"
+  ln -s /bin/sh "${home}/tools/my shell"
+  PATH="${home}/tools:${PATH}" bin plan CAMPAIGN=tools CMD="'my shell' train.sh {overrides}" METRIC=val_accuracy \
+    DIRECTION=max SCRATCH="${scratch}" REPO="${repo}"
+  bin approve YES=1
+  as_cron "${ROOT}/bin/baseline"
+  assert_refused "there is no program 'my shell' on PATH (/usr/bin:/bin): "
+  as_cron "${ROOT}/bin/doctor"
+  assert_contains "${output}" "FAIL  CMD: there is no program 'my shell'"
+  [[ ! -e $(campaign_dir tools)/baseline && ! -e $(records tools)/results.tsv ]]
+  assert_equal "$(git -C "${repo}" branch --list '*tools*')" ""
+}
+
 @test "NAME, PREFIX and CMD that others have set change nothing" {
   as_cron NAME=wsl PREFIX=/opt/conda CMD='rm -rf /' CAMPAIGN=theirs REPO=/nonexistent STOP=now YES=1 "${ROOT}/bin/baseline"
   assert_status 0

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from autoresearch import command, paths
-from autoresearch.errors import Usage
+from autoresearch.errors import Refused, Usage
 
 AT = paths.Attempt("/e", "/e/my logs", "/e/c", "/e/a", "/e/r", "/e/t", "/e/w")
 VALUES = command.values("conf/x y.yaml", AT, 3, "c-name")
@@ -69,11 +69,15 @@ def test_the_script_repeats_the_run_byte_for_byte(words: list[str], value: str) 
         assert subprocess.run(["bash", str(file)], capture_output=True).stdout.decode() == value + "\n"
 
 
-def test_a_program_is_found_from_the_tree_or_the_path(hostile: Path) -> None:
+def test_a_program_is_found_from_the_tree_or_the_path(hostile: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", "/nowhere:/usr/bin")
     (hostile / "run me").write_text("#!/bin/sh\n")
-    assert command.program(["./run me"], str(hostile), "/usr/bin") is None
+    with pytest.raises(Refused, match="there is no program"):
+        command.program(["./run me"], str(hostile))
     (hostile / "run me").chmod(0o755)
-    assert command.program(["./run me"], str(hostile), "/usr/bin") == f"{hostile}/./run me"
-    assert command.program(["run me"], str(hostile), "/usr/bin") is None
-    assert command.program(["env"], str(hostile), "/nowhere:/usr/bin") == "/usr/bin/env"
-    assert command.program(["/usr/bin/env"], str(hostile), "") == "/usr/bin/env"
+    assert command.program(["./run me"], str(hostile)) == f"{hostile}/./run me"
+    with pytest.raises(Refused, match=r"on PATH .*/nowhere:/usr/bin"):
+        command.program(["run me"], str(hostile))
+    assert command.program(["env"], str(hostile)) == "/usr/bin/env"
+    assert command.program(["/usr/bin/env"]) == "/usr/bin/env"
+    assert command.program(["./made/by/the/idea"]) == "./made/by/the/idea"

@@ -186,3 +186,33 @@ def test_git_s_own_variables_of_a_caller_s_hook_lead_nowhere(
     monkeypatch.delenv("GIT_INDEX_FILE")
     assert made.base == git(repo, "rev-parse", "HEAD")
     assert not os.path.exists(other / "index")
+
+
+def test_a_program_of_the_checkout_alone_is_refused_with_its_full_path(make: Make, repo: Path) -> None:
+    own = repo / ".venv" / "bin" / "python"
+    own.parent.mkdir(parents=True)
+    own.symlink_to("/usr/bin/env")
+    with pytest.raises(Refused, match="no tree of a run has it") as refused:
+        make(CMD=".venv/bin/python train.py 'a b'")
+    (advised,) = shlex.split(refused.value.fix.removeprefix("name it in full: CMD="))
+    assert shlex.split(advised) == [str(own), "train.py", "a b"]
+    assert make(CMD=advised).command == advised
+    assert make(CMD=".venv/bin/python train.py", REQUIRE=".venv").require == [".venv"]
+
+
+def test_another_python_than_the_checkouts_is_pointed_out(
+    make: Make, repo: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("VIRTUAL_ENV", raising=False)
+    monkeypatch.delenv("CONDA_PREFIX", raising=False)
+    own = repo / ".venv" / "bin" / "python3"
+    own.parent.mkdir(parents=True)
+    own.symlink_to("/usr/bin/env")
+    assert [note for note in make().notes if f"not the one in {own.parent}: activate" in note]
+    assert not make(CMD=shlex.join([str(own), "train.py"])).notes
+    with monkeypatch.context() as active:
+        active.setenv("PATH", f"{own.parent}:{os.environ['PATH']}")
+        assert not make().notes
+    with monkeypatch.context() as active:
+        active.setenv("VIRTUAL_ENV", "/another")
+        assert not make().notes

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping
 
+from autoresearch.command import program
+from autoresearch.errors import Refused
 from autoresearch.launchers import Finding, Job, Outcome, Watch
 from autoresearch.running import gpu_types, processes, runfile, runner, watchdog
 
@@ -117,15 +118,9 @@ def _users(here: list[list[str]], wanted: list[str]) -> list[Finding]:
 
 def _ask(query: str) -> list[str] | None:
     """Return nvidia-smi's lines, or None without an answer; a driver that hangs is given up on."""
-    path = next(
-        (
-            found
-            for folder in os.environ.get("PATH", os.defpath).split(":")
-            if os.access(found := os.path.join(folder or ".", "nvidia-smi"), os.X_OK)
-        ),
-        "",
-    )
-    if not path:
+    try:
+        path = program(["nvidia-smi"])
+    except Refused:
         return None
     raw = processes.bounded(lambda: _run([path, query, "--format=csv,noheader"]), ASK_S)
     lines = [line for line in (raw or b"").decode("utf-8", "replace").split("\n") if line.strip()]

@@ -7,7 +7,7 @@ import shutil
 import sys
 from collections.abc import Callable, Iterator
 
-from autoresearch import campaign, dotenv_file, knobs, launch, launchers, paths, plan, talk
+from autoresearch import campaign, command, dotenv_file, knobs, launch, launchers, paths, plan, talk
 from autoresearch.errors import AutoresearchError
 from autoresearch.git import Git
 from autoresearch.launchers import Finding
@@ -83,6 +83,7 @@ def _campaign() -> Iterator[Finding]:
     except AutoresearchError as error:
         yield Finding("warn", "plan", error.why, error.fix)
     yield from _launcher(made)
+    yield from guarded("command", lambda: _program(made))
     yield from _needs(made)
 
 
@@ -97,6 +98,11 @@ def _launcher(made: Plan) -> Iterator[Finding]:
         for process in devices.foreign_ray():
             detail = f"a Ray that is not ours runs here (pid {process.pid})"
             yield Finding("warn", "Ray", detail, "a run without RAY_ADDRESS=local could attach itself to it")
+
+
+def _program(made: Plan) -> Iterator[Finding]:
+    if made.launcher == "local":
+        yield Finding("ok", "command", command.program(command.check(made.command)))
 
 
 def _needs(made: Plan) -> Iterator[Finding]:
