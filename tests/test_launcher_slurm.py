@@ -201,7 +201,17 @@ def test_what_is_submitted(programs: Programs, job: Job, monkeypatch: pytest.Mon
         "--export=NONE",
         "--wrap=x",
         "-- x",
-        "a : b",
+        "-x n1 : -N2",
+        "-M other",
+        "--clusters=other",
+        "train.sbatch",
+        "-N2 train.sbatch",
+        "-N 2 train.sbatch",
+        "-vN 2 train.sbatch",
+        "--partition=gpu train.sbatch",
+        "--partition gpu train.sbatch",
+        "--exclusive train.sbatch",
+        "-s ''",
     ],
 )
 def test_options_that_are_not_for_the_plan(line: str) -> None:
@@ -214,7 +224,13 @@ def test_quotes_that_do_not_match() -> None:
         submission.words({"SLURM_ARGS": "--comment='x"})
 
 
-@pytest.mark.parametrize("line", ["--time=5 -p x --gres=gpu:1", "--wait-all-nodes=1", "--exclusive -A acct -q high"])
+@pytest.mark.parametrize(
+    "line",
+    [
+        *("--time=5 -p x --gres=gpu:1", "--wait-all-nodes=1", "--exclusive -A acct -q high", "-svN 2 -N2 -vN2"),
+        *("--mem 5G", "--partition gpu --nice --comment words --cluster-constraint=x", "--some-new-option value"),
+    ],
+)
 def test_options_that_are(line: str) -> None:
     assert submission.words({"SLURM_ARGS": line}) == line.split()
 
@@ -258,6 +274,14 @@ def test_the_job_is_ended_by_force_the_second_time(programs: Programs, job: Job)
     engine(job).end(True)
     assert programs.calls == [["scancel", "7"], ["scancel", "--signal=KILL", "--full", "7"], ["scancel", "7"]]
     assert Path(submission.files(job).state + ".cancelled").exists()
+
+
+def test_scancel_asks_nobody(programs: Programs, job: Job, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With SCANCEL_INTERACTIVE it would ask without end."""
+    monkeypatch.setenv("SCANCEL_INTERACTIVE", "true")
+    programs.on("scancel")
+    engine(job).end(False)
+    assert "SCANCEL_INTERACTIVE" not in programs.envs[0]
 
 
 def test_the_script_runs_by_hand_and_notes_its_end(job: Job) -> None:

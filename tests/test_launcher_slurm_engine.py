@@ -106,6 +106,17 @@ def test_a_stop_request_ends_the_job(launcher: Slurm, tmp_path: Path) -> None:
     assert run.result().end_cause == "stopped"
 
 
+def test_habits_of_a_users_shell(launcher: Slurm, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for habit in ("SQUEUE_USERS=nobody", "SCANCEL_STATE=PENDING", "SCANCEL_USER=nobody", "SACCT_FORMAT=jobid"):
+        monkeypatch.setenv(*habit.split("="))
+    job = make_job(tmp_path, ["sleep", "300"])
+    run = Run(launcher, job)
+    run.wait_started()
+    assert launcher.lost_id(job) == run.job_id
+    run.recorder.stop()
+    assert run.result(30).end_cause == "stopped"
+
+
 def test_scancel_by_a_stranger(launcher: Slurm, tmp_path: Path) -> None:
     run = Run(launcher, make_job(tmp_path, ["sleep", "300"]))
     run.wait_started()

@@ -47,6 +47,8 @@ DANGEROUS = (
     "SBATCH_TEST_ONLY",
     "SBATCH_GET_USER_ENV",
 )
+# A user's habits: SCANCEL_INTERACTIVE asks and asks, SCANCEL_STATE and SQUEUE_USERS leave jobs out.
+HABITS = ("SQUEUE_", "SCANCEL_", "SACCT_", "SCONTROL_")
 
 
 class Record(NamedTuple):
@@ -76,7 +78,8 @@ def environment(base: Mapping[str, str]) -> dict[str, str]:
 
 def query(argv: Sequence[str], timeout_s: float = QUERY_S) -> Answer:
     """Ask one of Slurm's programs, with times in UTC and messages in English."""
-    env = environment(os.environ) | {"TZ": "UTC", "LC_ALL": "C", "SLURM_TIME_FORMAT": "standard"}
+    env = {key: value for key, value in environment(os.environ).items() if not key.startswith(HABITS)}
+    env |= {"TZ": "UTC", "LC_ALL": "C", "SLURM_TIME_FORMAT": "standard"}
     return call(argv, timeout_s=timeout_s, env=env)
 
 

@@ -8,7 +8,7 @@ import re
 import secrets
 import shlex
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 
 from autoresearch.errors import AutoresearchError, Refused, TryAgain, Usage
@@ -20,10 +20,16 @@ from autoresearch.launchers._slurm_calls import environment, query
 
 # What only autoresearch may say, or what would break a promise (arrays, waiting, other output, partial environments).
 OURS_LONG = (
-    *("--array", "--chdir", "--error", "--export", "--export-file", "--hold", "--ignore-pbs", "--input", "--job-name"),
-    *("--open-mode", "--output", "--parsable", "--quiet", "--test-only", "--wait", "--wrap"),
+    *("--array", "--chdir", "--clusters", "--error", "--export", "--export-file", "--hold", "--ignore-pbs", "--input"),
+    *("--job-name", "--open-mode", "--output", "--parsable", "--quiet", "--test-only", "--wait", "--wrap"),
 )
-OURS_SHORT = set("aDeHiJoQW")
+OURS_SHORT = set("aDeHiJMoQW")
+# Options of sbatch that take no value, or only one behind a `=`.
+FLAGS_LONG = (
+    *("--contiguous", "--exclusive", "--get-user-env", "--nice", "--no-kill", "--no-requeue", "--overcommit"),
+    *("--oversubscribe", "--propagate", "--reboot", "--requeue", "--spread-job", "--use-min-nodes", "--verbose"),
+)
+FLAGS_SHORT = "kOsv"
 # On a cluster of ray.sub's own these would send the driver elsewhere, or name links that containers do not have.
 NOT_IN_CONTAINER = ("RAY_ADDRESS", "RAY_TMPDIR", "TMPDIR", "UV_CACHE_DIR")
 MARGIN_S = 120.0
@@ -76,7 +82,24 @@ def words(settings: Mapping[str, str]) -> list[str]:
         short = re.match(r"-[A-Za-z]", part) and part[1] in OURS_SHORT
         if long or short or part in ("--", ":"):
             raise Usage("SLURM_ARGS", f"{part!r} is not for the plan", "leave it out: autoresearch sets what it needs")
+    stray = next(_neither_option_nor_value(parts), None)
+    if stray is not None:
+        fix = "only options of sbatch; a script of the repository goes into SLURM_SCRIPT"
+        raise Usage("SLURM_ARGS", f"{stray!r} would be run as the job's script", fix)
     return parts
+
+
+def _neither_option_nor_value(parts: list[str]) -> Iterator[str]:
+    takes_value = False
+    for part in parts:
+        if part.startswith("--"):
+            takes_value = "=" not in part and part not in FLAGS_LONG
+        elif part.startswith("-"):
+            takes_value = len(part[1:].lstrip(FLAGS_SHORT)) == 1
+        elif takes_value:
+            takes_value = False
+        else:
+            yield part
 
 
 def has_option(parts: list[str], long: str, short: str = "") -> bool:
