@@ -15,6 +15,7 @@ from pathlib import Path
 import pytest
 
 from autoresearch.launchers import Job, Launcher, Outcome, Watch
+from tests.packages import python_with
 
 ENGINES = Path(__file__).parent / "engines"
 SECRET = "s3cr3t-value-never-written"
@@ -139,47 +140,11 @@ def take_down(program: str, folder: str) -> None:
 
 
 RAY_BIN = os.environ.get("RAY_BIN", "")  # before the tests' own environment replaces it
-RAY_CACHE = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache", "autoresearch-tests", "ray")
 
 
 def ray_program() -> str:
-    """The `ray` of RAY_BIN, of PATH, or of a virtual environment that is made once; skips when it cannot be made."""
-    given = RAY_BIN or shutil.which("ray")
-    if given:
-        return given
-    made = RAY_CACHE / "bin" / "ray"
-    done = RAY_CACHE / "complete"  # a set-up that was cut off is done again
-    if not done.exists():
-        shutil.rmtree(RAY_CACHE, ignore_errors=True)
-        RAY_CACHE.parent.mkdir(parents=True, exist_ok=True)
-        for command in _ray_set_up():
-            if not shutil.which(command[0]):
-                pytest.skip(f"RAY_BIN is not set, and {command[0]} is not there to install Ray")
-            tried = subprocess.run(command, capture_output=True, text=True, timeout=900, check=False)
-            if tried.returncode != 0:
-                last = (tried.stderr.strip() or tried.stdout.strip()).splitlines()[-1:]
-                pytest.skip(f"RAY_BIN is not set and Ray cannot be installed: {' '.join(last)}")
-        done.touch()
-    return str(made)
-
-
-def _ray_set_up() -> list[list[str]]:
-    """The commands that make the environment: by uv where it is, else by venv and the pip that this Python has."""
-    python = str(RAY_CACHE / "bin" / "python")
-    beside = Path(sys.executable).parent / "uv"
-    uv = shutil.which("uv") or (str(beside) if beside.exists() else "")
-    if uv:
-        make = [uv, "venv", "-q", "--python", sys.executable, str(RAY_CACHE)]
-        return [make, [uv, "pip", "install", "-q", "--python", python, "ray[default]"]]
-    pips = ([sys.executable, "-I", "-m", "pip"], ["python3", "-I", "-m", "pip"])
-    has_pip = [
-        pip for pip in pips if subprocess.run([*pip, "--version"], capture_output=True, check=False).returncode == 0
-    ]
-    pip = has_pip[0] if has_pip else ["pip3"]
-    return [
-        [sys.executable, "-I", "-m", "venv", "--without-pip", str(RAY_CACHE)],
-        [*pip, "--python", python, "install", "-q", "--disable-pip-version-check", "ray[default]"],
-    ]
+    """The `ray` of RAY_BIN, of PATH, or of an environment that is made once; skips when it cannot be made."""
+    return RAY_BIN or shutil.which("ray") or str(python_with("ray", "ray[default]").with_name("ray"))
 
 
 def engine_folder() -> Iterator[str]:

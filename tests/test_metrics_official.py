@@ -1,4 +1,4 @@
-"""Our readers against the libraries that own the formats; each test is skipped where its library is not installed."""
+"""Our readers against the libraries that own the formats; a test is skipped where its library cannot be had."""
 
 from __future__ import annotations
 
@@ -6,13 +6,13 @@ import math
 import os
 import random
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
 from autoresearch import metrics
 from autoresearch.metrics import tensorboard
+from tests.packages import python_with
 
 
 def where(path: Path) -> metrics.Where:
@@ -74,20 +74,20 @@ def test_tensor_scalars_read_as_the_event_accumulator_reads_them(tmp_path: Path)
     assert list(zip(ours.steps, ours.values, strict=True)) == accumulated(tmp_path, "acc")
 
 
-def run(code: str, path: Path, **env: str) -> None:
+def run(python: Path, code: str, path: Path, **env: str) -> None:
     environment = {**os.environ, **env}
-    subprocess.run([sys.executable, "-c", code, str(path)], check=True, cwd=path, env=environment, capture_output=True)
+    subprocess.run([str(python), "-c", code, str(path)], check=True, cwd=path, env=environment, capture_output=True)
 
 
+@pytest.mark.slow
 def test_wandb_offline_runs(tmp_path: Path) -> None:
-    pytest.importorskip("wandb", reason="needs wandb")
     code = (
         "import wandb, sys\n"
         "run = wandb.init(mode='offline', dir=sys.argv[1], project='p')\n"
         "for n in range(300): run.log({'val/acc': n / 7, 'nested': {'loss': n / 3}, 'text': 'x' * 300}, step=n * 2)\n"
         "run.log({'val/acc': float('nan')}, step=1000); run.finish()\n"
     )
-    run(code, tmp_path, WANDB_SILENT="true")
+    run(python_with("wandb", "wandb"), code, tmp_path, WANDB_SILENT="true")
     points = metrics.series(metrics.Spec("wandb:val/acc", "max"), where(tmp_path))
     assert points[:-1] == [metrics.Point(n * 2, n / 7) for n in range(300)]
     assert points[-1].step == 1000
@@ -96,9 +96,9 @@ def test_wandb_offline_runs(tmp_path: Path) -> None:
     assert (nested.value, nested.step, nested.n_values) == (299 / 3, 598, 300)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("store", ["sqlite:///mlflow.db", "file:mlruns"])
 def test_mlflow_stores(tmp_path: Path, store: str) -> None:
-    pytest.importorskip("mlflow", reason="needs mlflow")
     code = (
         "import mlflow, sys\n"
         f"mlflow.set_tracking_uri({store!r}); mlflow.set_experiment('e')\n"
@@ -106,7 +106,8 @@ def test_mlflow_stores(tmp_path: Path, store: str) -> None:
         "    for n in range(20): mlflow.log_metric('val/acc', n / 7, step=n)\n"
         "    mlflow.log_metric('bad', 1.0, step=0); mlflow.log_metric('bad', float('inf'), step=1)\n"
     )
-    run(code, tmp_path, MLFLOW_ALLOW_FILE_STORE="true")
+    python = python_with("mlflow", "mlflow-skinny", "sqlalchemy", "alembic")
+    run(python, code, tmp_path, MLFLOW_ALLOW_FILE_STORE="true")
     points = metrics.series(metrics.Spec("mlflow:val/acc", "max"), where(tmp_path))
     assert points == [metrics.Point(n, n / 7) for n in range(20)]
     assert metrics.read(metrics.Spec("mlflow:bad", "max"), where(tmp_path)).reason == "diverged: inf at step 1"
