@@ -151,7 +151,7 @@ def test_values_build_on_the_best_result(repo_with_recipe: Path) -> None:
         ({"value": 0.4, "metric_best": "0.7", "metric_step": "9"}, "peaks-early", {"lr-down-2p5e-06", "more-kl-0p03"}),
         ({"value": None, "status": "crash", "reason": "diverged: nan at step 3"}, "unstable", {"lr-down-2p5e-06"}),
         ({"value": 0.4, "end_cause": "recipe-timeout"}, "slow", {"micro-batch-up-8", "pack-sequences"}),
-        ({"value": 0.4, "metric_best": "0.4", "metric_step": "9"}, "still-rising", {"lr-up-1e-05"}),
+        ({"value": 0.4, "metric_best": "0.4", "metric_step": "9"}, "still-improving", {"lr-up-1e-05"}),
     ],
 )
 def test_symptoms_move_their_answers_to_the_front(

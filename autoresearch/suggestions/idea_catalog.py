@@ -44,7 +44,7 @@ COMMON = (
         3,
         1,
         (change(GLOBAL, op="*0.5"),),
-        symptoms=("still-rising", "low"),
+        symptoms=("still-improving", "low"),
     ),
     Entry(
         "micro-batch-up",
@@ -76,7 +76,7 @@ COMMON = (
         3,
         1,
         (change(*LR, op="*2"),),
-        symptoms=("still-rising", "low"),
+        symptoms=("still-improving", "low"),
     ),
     Entry(
         "lr-down",
@@ -117,7 +117,7 @@ COMMON = (
         1,
         (change("dpo.reference_policy_kl_penalty", op="*0.5"),),
         ("dpo",),
-        ("low", "still-rising"),
+        ("low", "still-improving"),
     ),
     Entry(
         "sft-term",
@@ -152,11 +152,11 @@ COMMON = (
         "more-steps",
         "train",
         "twice the steps",
-        "the metric was still rising at the end; compare with a baseline of the same length",
+        "the metric was still getting better at the end; compare with a baseline of the same length",
         2,
         3,
         (change("grpo.max_num_steps", "ppo.max_num_steps", "sft.max_num_steps", "dpo.max_num_steps", op="*2"),),
-        symptoms=("still-rising",),
+        symptoms=("still-improving",),
         only_seen=True,
     ),
     Entry(

@@ -103,7 +103,7 @@ ENTRIES = (
         1,
         (change("loss_fn.reference_policy_kl_penalty", op="*0.1"),),
         RL,
-        ("low", "still-rising", "plateau"),
+        ("low", "still-improving", "plateau"),
     ),
     Entry(
         "more-kl",

@@ -263,7 +263,7 @@ def _of_row(opened: Campaign, row: Row) -> list[tuple[str, str]]:
     if gain(best, value, opened.plan.direction) > 0.02 * abs(best):
         out.append(("peaks-early", f"its best was {row.metric_best}, its last {row.metric_value}"))
     elif best == value and row.metric_step:
-        out.append(("still-rising", "its last value was its best"))
+        out.append(("still-improving", "its last value was its best"))
     return out
 
 
