@@ -49,6 +49,12 @@ VALUES = {
     "val_bpb: 0.5, x: 4": "0.5",
     "val_bpb: 0.5,x=4": "0.5",
     "val_bpb: 0.5 (best 0.4)": "0.5",
+    "(epoch 3, val_bpb 0.5): 4 h": "0.5",
+    "| step | 3 | val_bpb | 0.5 | lr | 0.1 |": "0.5",
+    "val_bpb: 0.5 12:30:01": "0.5",
+    "val_bpb: 0.5 2026-03-24 10%|# | 1/10": "0.5",
+    "val_bpb 0.5 1234 tok/s": "0.5",
+    "val_bpb: 0.5 + 0.01": "0.5",
     "val_bpb: 0.5±0.1": "0.5",
     "val_bpb ...... 0.5": "0.5",
     "val_bpb -> 0.5": "0.5",
@@ -84,7 +90,16 @@ REFUSED = {
     "val_bpb: 12 ms": "unit",
     "val_bpb: 12 ms, other: 3": "unit",
     "val_bpb: 0.5 it/s": "unit",
+    "val_bpb: 12.3 k": "unit",
+    "val_bpb: 1.5 M, other: 3": "unit",
+    "val_bpb: 250 images/sec": "unit",
+    "val_bpb: 2.5 kB": "unit",
     "val_bpb: 45/60": "ratio",
+    "val_bpb: 45 / 60 (75%)": "ratio",
+    "val_bpb: 45 of 60": "ratio",
+    "val_bpb: 2^10": "part of a number",
+    "val_bpb: 2 x 10^-3": "part of a number",
+    "val_bpb: 1'234": "part of a number",
     "val_bpb: 1_000": "part of a number",
     "val_bpb: 1.2.3": "part of a number",
     "val_bpb: 2024-01-02": "part of a number",
@@ -95,6 +110,13 @@ REFUSED = {
     "val_bpb: array([0.1 0.2])": "several numbers",
     "val_bpb | 0.5 | 0.6": "several numbers",
     "val_bpb: 0.9 -> 0.8": "several numbers",
+    "val_bpb: 0.9 to 0.8": "several numbers",
+    "val_bpb: [0.9": "several numbers",
+    "val_bpb: 0.9 0.8": "several numbers",
+    "val_bpb: 0.9, 0.8": "several numbers",
+    "val_bpb: 1 234 567": "several numbers",
+    "val_bpb 1 0.8 val_bpb_5 0.9": "several numbers",
+    "|val_bpb|  3|none|0.7|±  |0.01|": "several numbers",
 }
 
 
@@ -115,6 +137,10 @@ def test_shapes_that_are_refused_by_name(tmp_path: Path, line: str) -> None:
         "best val_bpb: 0.1",
         "val_bpb ema: 0.1",
         "val_bpb 5: 0.1",
+        "val_bpb[5]: 0.1",
+        "val_bpb (5) = 0.1",
+        "val_bpb[5] 0.1",
+        "train's val_bpb: 0.1",
         "--val_bpb 3",
         "val_bpb: None",
         "val_bpb: nanometres",
@@ -154,6 +180,8 @@ def test_declared_readings(tmp_path: Path) -> None:
     assert read(tmp_path, "val_bpb: 1,234,567.5\n", options=("thousands",)).value == 1234567.5
     assert read(tmp_path, "val_bpb: 12 ms\n", options=("unit:ms",)).value == 12
     assert read(tmp_path, "val_bpb: 12 s\n", options=("unit:ms",)).reason.startswith("unit:")
+    assert read(tmp_path, "val_bpb: 12 nats\n", options=("unit:nats",)).value == 12
+    assert read(tmp_path, "val_bpb: 12.5GiB(15.5%)\n").reason.endswith("declare unit:GiB")
     assert read(tmp_path, "val_bpb: nan%\n", options=("percent",)).reason.startswith("diverged")
 
 
@@ -162,7 +190,10 @@ def test_steps_come_along(tmp_path: Path) -> None:
     assert read(tmp_path, "epoch=3 step=10/20, val_bpb=0.5\n").step == 10
     assert read(tmp_path, "val_bpb: 0.5 at global_step: 12\n").step == 12
     assert read(tmp_path, "Epoch 3, val_bpb: 0.5\n").step == 3
+    assert read(tmp_path, "\x1b[31mstep: 7 \x1b[32mval_bpb: 0.5\x1b[39m\n").step == 7
     assert read(tmp_path, "val_bpb: 0.5\n").step is None
+    assert read(tmp_path, "step 1,000 val_bpb: 0.5\n").step is None
+    assert read(tmp_path, "step 99999999999999999999 val_bpb: 0.5\n").step is None
 
 
 def test_columns_of_a_table(tmp_path: Path) -> None:
@@ -170,6 +201,26 @@ def test_columns_of_a_table(tmp_path: Path) -> None:
     reading = read(tmp_path, "start\n" + table + "\ndone\n")
     assert (reading.text, reading.step, reading.n_values) == ("0.8", 2, 2)
     assert read(tmp_path, table + "| 3 | 0.4 | nan |\n").reason.startswith("diverged")
+
+
+@pytest.mark.parametrize(
+    ("more", "text"),
+    [
+        ("|  | 0.3 | 0.7 |\n", "0.7"),  # a group's name stands in its first row only
+        ("saved a checkpoint\n| 3 | 0.3 | 0.7 |\n", "0.7"),
+        ("\n| step | lr | mem |\n| 3 | 0.3 | 0.7 |\n", "0.8"),  # another table
+        ("\n| step | val_bpb |\n| 3 | 0.7 |\n", "0.7"),
+        ("| 3 | 0.3 |  |\n", "0.8"),
+    ],
+)
+def test_a_table_goes_on_up_to_another_one(tmp_path: Path, more: str, text: str) -> None:
+    table = "| epoch | loss | val_bpb |\n|---|---|---|\n| 1 | 0.5 | 0.9 |\n| 2 | 0.4 | 0.8 |\n"
+    assert read(tmp_path, table + more).text == text
+
+
+@pytest.mark.parametrize("table", ["| epoch | val_bpb |\n| 1 | 0.5 0.6 |\n", "| val_bpb | val_bpb |\n| 1 | 0.5 |\n"])
+def test_a_cell_or_a_head_that_is_not_one(tmp_path: Path, table: str) -> None:
+    assert read(tmp_path, table).reason.startswith("several numbers")
 
 
 def test_bytes_that_are_no_text(tmp_path: Path) -> None:

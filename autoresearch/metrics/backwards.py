@@ -24,7 +24,9 @@ NEAR = 4096
 SAMPLE = 1 << 15  # bytes that tell how rare a letter is
 TRIED = 40  # letters of a piece that are looked at before its whole word is searched
 JUDGED = 64  # hits of a log that are looked at one by one
+LONGEST = 1 << 18  # bytes of one line that are looked at together
 COUNTED = 64 << 20  # up to here a place is named by its line, beyond by its byte
+_END = re.compile(rb"\r?\n|\r")
 _T = TypeVar("_T")
 
 
@@ -195,6 +197,28 @@ def rfind(log: Log, needle: bytes, low: int = 0, high: int | None = None) -> int
         if hit >= 0:
             return base + hit
     return -1
+
+
+def lines(log: Log, low: int, high: int) -> Iterator[tuple[int, bytes]]:
+    """(offset, line) of a stretch; a line longer than LONGEST comes in parts, cut at a blank."""
+    rest, at = b"", low
+    while low < high or rest:
+        piece = log.read(low, min(low + LONGEST, high))
+        low += len(piece)
+        data = rest + piece
+        done = 0
+        for end in _END.finditer(data):
+            yield at + done, data[done : end.start()]
+            done = end.end()
+        if not piece:
+            if done < len(data):
+                yield at + done, data[done:]
+            return
+        at, rest = at + done, data[done:]
+        if len(rest) > LONGEST:
+            cut = rest.rfind(b" ", len(rest) // 2) + 1 or len(rest)
+            yield at, rest[:cut]
+            at, rest = at + cut, rest[cut:]
 
 
 def line_start(data: bytes, index: int) -> int:

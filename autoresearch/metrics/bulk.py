@@ -21,9 +21,10 @@ NOTED = 4096  # bytes of a piece in which longer names are looked for while ther
 NEAR = 400  # bytes behind an occurrence that may decide what it is
 MOST = 24  # shapes of one log that are learned; every one makes the expression slower
 _NEXT = re.compile(
-    rb"[ \t]{0,8}[\r\n]|,[A-Za-z_\"' \t]|[)\]};|]|[ \t]{1,8}[|(]"
+    rb"[ \t]{0,8}[\r\n]|,[ \t]{0,4}[A-Za-z_\"']|[)\]};|]|[ \t]{1,8}[|(]"
     rb"|[ \t]{1,8}[A-Za-z_][\w./]{0,30}(?:[:=,]|[ \t](?P<digit>[0-9])?)"
 )
+_JOINS = ([b"to"], [b"of"], [b"out"], [b"x"])  # `0.5 to 0.4`, `3 of 4`, `3 out of 4`, `5 x 10^3`
 _CLEAR_BLANK = re.compile(rb"[^\w./\x1b\x80-\xff-] ")
 _CLEAR = re.compile(rb"[\t\n\r!-~](?<![\w./@\\:-])")
 # A number as a word of its own is no part of a name; where it is one (`top1`), no such mark stands in front of it.
@@ -262,7 +263,9 @@ def _end(data: bytes, at: int) -> bytes:
     if match is None:
         return b""
     text = match.group()
-    # With anything behind it: is it a unit then?
-    if numbers.UNIT_WORD.match(text.decode("ascii") + "#"):
+    # With anything behind it: is it a unit then, or may a second number follow that belongs to the first?
+    if numbers.UNIT_WORD.match(text.decode("ascii") + "#") or text.split()[:1] in _JOINS:
         return b""
+    if text[:1] == b",":
+        return re.escape(text[:-1]) + rb"[A-Za-z_\"']"
     return re.escape(text) if match.group("digit") is None else re.escape(text[:-1]) + b"[0-9]"

@@ -34,7 +34,7 @@ _ENDS = (b"\n", b"\r")
 DENSE = 16  # values that are judged before it pays to learn what they look like
 ANSI_CODE = numbers.later(ANSI)
 ANSI_TEXT = numbers.later(ANSI.decode("ascii"))
-_WORD_BEFORE = numbers.later(r"(?:^|[\s(\[{|│┃,;:])([^\W\d_][\w./-]*) $")
+_WORD_BEFORE = numbers.later(r"(?:^|[\s(\[{|│┃,;:])([^\W\d_][\w./-]*(?:['’]s)?) $")
 _LOGGER = numbers.later(r"(?:^|[\s\]])(?:DEBUG|INFO|WARN|WARNING|ERROR|CRITICAL):[\w.]{0,80}:$")
 _COUNTED = numbers.later(r"(?:epoch|step|iter|iteration|rank|batch)_?\d+", re.IGNORECASE)
 # Words that may stand in front of a metric without being a part of its name.
@@ -57,7 +57,7 @@ _QUALIFIERS = frozenset(
 STEP = numbers.later(
     rb"(?i)(?<![\w/.-])(?:(?:global|total|train|training)[_ ])?(?:steps?|iterations?|iter|epoch)"
     rb"[\"']?[ \t]{0,8}[:=#]?[ \t]{0,8}"
-    rb"([0-9]{1,15})(?![0-9.]*[eE.%][0-9])"
+    rb"([0-9]{1,15})(?![0-9]|[0-9.]*[eE.%][0-9]|,[0-9])"
 )
 EPOCH = numbers.later(rb"(?i)epoch")
 
@@ -102,13 +102,16 @@ class Judge:
                 return None  # `val_bpb5`, `val_bpbtensor(5)`
         text = match.group("value").decode("ascii")
         step = step_near(data, hit, end) if self.steps else None
-        if data[match.end() : match.end() + 1] in _ENDS and not self.options:
+        if data[match.end() : match.end() + 1] in _ENDS and not self.options and b"[" not in match.group("open"):
             return Hit(numbers.strict(text), text, "", base + hit, step)
-        after = visible(data[match.end() : match.end() + 200])[:48]
-        if loose and after.lstrip(" \"'")[:1] in (":", "=") and after.strip():
-            return None  # `acc 5: 0.8`: the number belongs to a longer name
-        parsed = numbers.follow(text, after, self.options)
-        fault = parsed.fault or _several(match.group("open"), separator, after)
+        after = visible(data[match.end() : match.end() + 200])
+        indexed = match.group("open").strip(b"\"'`") and _INDEXED.match(after)
+        if loose and (indexed or _NAMED_ON.match(after)):
+            # `acc 5: 0.8`, `acc[5]: 0.8`: the number belongs to a longer name
+            self._note(visible(data[hit : match.end()]) + after[:1].strip())
+            return None
+        parsed = numbers.follow(text, after[:48], self.options)
+        fault = parsed.fault or several(match.group("open"), separator, after)
         return Hit(None if fault else parsed.value, parsed.text, fault, base + hit, step)
 
     def _starts_here(self, data: bytes, hit: int) -> bool:
@@ -133,7 +136,7 @@ class Judge:
 
     def _qualifies(self, word: str) -> bool:
         """Whether a word in front makes the name another one: any does for `loss`, a few do for `val_bpb`."""
-        low = word.lower()
+        low = word.lower().removesuffix("'s")
         if len(word) > 40 or low in _PLAIN_WORDS or _COUNTED.fullmatch(word):
             return False
         return low in _QUALIFIERS or self.name.isalnum()
@@ -158,19 +161,47 @@ def visible(data: bytes) -> str:
     )
 
 
-_NEXT_CELL = numbers.later(rf"\s*[|│┃┆║]\s*({numbers.NUMBER})\s*(?:[|│┃┆║]|$)", re.ASCII)
-_ARROW = numbers.later(rf"\s*(?:->|=>|→)\s*{numbers.NUMBER}", re.ASCII)
+_NAMED_ON = numbers.later(r"[\s\"']*[:=]")  # behind a number that is a part of a longer name
+_INDEXED = numbers.later(rf"[\"']?[)\]}}]+[\"']?(?:\s*(?::|=|->|→)|\s*\|?\s*{numbers.NUMBER})", re.ASCII)
+_BAR = numbers.later(r"[|│┃┆║]")
+_CELL = numbers.later(rf"\s*(?:{numbers.NUMBER}|{numbers.NONFINITE})\s*", re.ASCII)
+_ARROW = numbers.later(rf"\s*(?:->|=>|→|\bto\s)\s*{numbers.NUMBER}", re.ASCII)
 _NEXT_ITEM = numbers.later(rf"\s*[,;\s]\s*{numbers.NUMBER}", re.ASCII)
+_NUMBER_NEXT = r"[-+.]?[0-9]"
+# A bare number right behind, itself with nothing, a number or another name's value behind it.
+_NEXT_NUMBER = numbers.later(
+    rf"\s+{numbers.NUMBER}[,;)\]]?(?:\s*$|[,\s]\s*{_NUMBER_NEXT}|[,\s]\s*[^\W\d][^\s:=]{{0,40}}(?:\s?[:=]|\s{_NUMBER_NEXT}))"
+    rf"|,\s+{numbers.NUMBER}\s*(?:,|$)"
+)
 
 
-def _several(opened: bytes, separator: bytes, after: str) -> str:
-    if separator[-1:] in (b"|", b"\x82", b"\x83", b"\x86", b"\x91") and _NEXT_CELL.match(after):
+def several(opened: bytes, separator: bytes, after: str) -> str:
+    """The fault of a number that is one of several; empty where it stands alone.
+
+    Args:
+        opened: the brackets in front of it.
+        separator: what stands between it and the name.
+        after: what stands behind it in its line.
+    """
+    if separator[-1:] in (b"|", b"\x82", b"\x83", b"\x86", b"\x91") and _more_cells(after):
         return "several numbers: its table row has more than one value; use log:/REGEX/ to choose"
-    if opened.strip(b"\"'`") and _NEXT_ITEM.match(after):
+    if opened.strip(b"\"'`") and (_NEXT_ITEM.match(after) or (b"[" in opened and not after.strip(" \t,"))):
         return "several numbers: a list or an array, not one number; use log:/REGEX/ to choose"
     if _ARROW.match(after):
         return "several numbers: a change from one value to another; use log:/REGEX/ to choose"
+    if _NEXT_NUMBER.match(after):
+        return "several numbers: another one stands right behind it; use log:/REGEX/ to choose"
     return ""
+
+
+def _more_cells(after: str) -> bool:
+    """Whether a table row goes on with more numbers that no name of their own stands in front of."""
+    cells = _BAR.split(after)[1:]
+    while cells and not cells[-1].strip():
+        cells.pop()
+    numeric = [_CELL.fullmatch(cell) is not None for cell in cells]
+    paired = all(is_number or any(map(str.isalpha, cell)) for is_number, cell in zip(numeric, cells, strict=True))
+    return any(numeric) and not (paired and numeric == [index % 2 == 1 for index in range(len(cells))])
 
 
 def step_near(data: bytes, hit: int, end: int) -> int | None:
@@ -179,7 +210,12 @@ def step_near(data: bytes, hit: int, end: int) -> int | None:
     low += backwards.line_start(data[low:hit], hit - low)
     high = min(backwards.line_end(data, end), end + 400)
     epoch = None
-    matches = [*reversed(list(STEP.finditer(data, low, hit))), *STEP.finditer(data, end, high)]
+    if data.find(b"\x1b", low, high) >= 0:
+        # A colour code ends in a letter: `step` would look like the end of a longer word.
+        before, behind = ANSI_CODE.sub(b"", data[low:hit]), ANSI_CODE.sub(b"", data[end:high])
+        matches = [*reversed(list(STEP.finditer(before))), *STEP.finditer(behind)]
+    else:
+        matches = [*reversed(list(STEP.finditer(data, low, hit))), *STEP.finditer(data, end, high)]
     for match in matches:
         if not EPOCH.match(match.group()):
             return int(match.group(1))

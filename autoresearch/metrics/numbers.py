@@ -39,12 +39,15 @@ _GROUPED = later(r"[+-]?[0-9]{1,3}(?:,[0-9]{3})+(?:\.[0-9]*)?(?:[eE][+-]?[0-9]+)
 _PLAIN = later(r"-?[0-9]+(?:\.[0-9]+)?(?:[eE][+-]?[0-9]+)?", re.ASCII)
 # After a blank only these words are units; any other word may be the next name of the line.
 UNIT_WORD = later(
-    r"[ \t](?P<unit>[nuµm]?s|secs?|seconds?|msecs?|mins?|minutes?|hours?|h|[KMGT]i?B|bytes|tokens?|toks?|samples?|"
-    r"percent|pct|[KMGT]?FLOPS?|(?:it|its|tok|toks|tokens|samples?|steps?|[KMGT]?i?B|req|requests)/(?:s|sec|second|min)\S*)"
+    r"[ \t](?P<unit>[nuµm]?s|secs?|seconds?|msecs?|mins?|minutes?|hours?|h|days?|[kKMGTB]|[kKMGT]i?[Bb]|bytes|"
+    r"[KMGT]?bps|tokens?|toks?|samples?|percent|pct|fps|[kKMG]?Hz|k?Wh?|dB|°[CF]|thousand|million|billion|trillion|"
+    r"[KMGT]?FLOPS?|[A-Za-z]{1,12}/(?:s|sec|second|min)\S*)"
     r"(?![\w/])(?![ \t]*[:=]|[ \t]+[-+.]?[0-9])",
 )
 _UNIT_HERE = later(r"[^\W\d_]\S{0,15}|[µ°]\S{0,15}")
 _MARKS = ("%", "％")
+_RATIO = later(r"[ \t]*/[ \t]*\.?[0-9]|[ \t]+(?:out[ \t]+)?of[ \t]+[0-9]")
+_POWER = later(r"[ \t]?[x×·*][ \t]?10(?:\^|\*\*|[⁰¹²³⁴-⁹⁻])")
 DECLARABLE = ("percent", "fraction", "thousands")
 
 
@@ -110,7 +113,7 @@ def follow(text: str, after: str, options: tuple[str, ...] = (), *, free: bool =
         return Parsed(None, text, f"not a number: {text[:40]!r}")
     if after[:1] == "," and after[1:2].isdigit():
         return _grouped(text, after, options)
-    fault = _part(text, after)
+    fault = _part(text, after) or ("" if free else _ratio(text, after))
     if fault:
         return Parsed(None, text, fault)
     mark = after.lstrip(" ")[:1]
@@ -118,8 +121,8 @@ def follow(text: str, after: str, options: tuple[str, ...] = (), *, free: bool =
         return Parsed(None, text, _percent_fault(text)) if not free and not _scaled(options) else _scale(text, options)
     if _scaled(options) and not free and math.isfinite(strict(text)):
         return Parsed(None, text, f"percent: `{text}` has no percent sign, though one was declared")
-    unit = "" if free else _unit(after)
     declared = [option[5:] for option in options if option.startswith("unit:")]
+    unit = "" if free else _unit(after, declared)
     if unit and unit not in declared:
         return Parsed(
             None, text, f"unit: `{text}{after[: after.find(unit)]}{unit}` carries a unit; declare unit:{unit}"
@@ -132,13 +135,21 @@ def follow(text: str, after: str, options: tuple[str, ...] = (), *, free: bool =
 def _part(text: str, after: str) -> str:
     one, two = after[:1], after[1:2]
     if one == "/" and (two.isdigit() or two == "."):
-        return f"ratio: `{text}{after[:12].split()[0]}` is a ratio or a count, not one number"
+        return _ratio(text, after)
     if text in ("0", "+0", "-0") and one in ("x", "X", "b", "o") and two.isalnum():
         one = two = "0"
-    glued = one.isdigit() or one == "_" or (one in ".:-+" and one != "" and two.isdigit())
+    glued = one.isdigit() or one == "_" or (one in ".:-+*^~'’×·" and one != "" and two.isdigit())
+    glued = glued or _POWER.match(after) is not None
     if glued or (one in "eE" and one != "" and (two.isdigit() or (two in "+-" and after[2:3].isdigit()))):
         return f"part of a number: `{text}` of `{(text + after).split()[0][:60]}`"
     return ""
+
+
+def _ratio(text: str, after: str) -> str:
+    match = _RATIO.match(after)
+    if match is None:
+        return ""
+    return f"ratio: `{text}{after.split(',')[0][:12].rstrip()}` is a ratio or a count, not one number"
 
 
 def _grouped(text: str, after: str, options: tuple[str, ...]) -> Parsed:
@@ -172,10 +183,13 @@ def _scale(text: str, options: tuple[str, ...]) -> Parsed:
     return Parsed(value, render(value))
 
 
-def _unit(after: str) -> str:
+def _unit(after: str, declared: list[str]) -> str:
     match = _UNIT_HERE.match(after)
     if match is not None:
-        return re.split(r"[,;:)\]}|\"'\x1b]", match.group())[0]
+        return re.split(r"[,;:()\[\]{}|\"'\x1b]", match.group())[0]
+    for unit in declared:
+        if re.match(rf"[ \t]{re.escape(unit)}(?![\w/]|[ \t]*[:=])", after):
+            return unit
     word = UNIT_WORD.match(after)
     return word.group("unit") if word else ""
 

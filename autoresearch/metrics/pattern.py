@@ -17,8 +17,6 @@ from autoresearch.metrics import backwards, child, numbers
 from autoresearch.metrics.aggregate import NO_STEP, Found
 
 LIMIT_S = 20.0
-LONGEST = 1 << 18  # bytes of one line that an expression is tried on
-_END = re.compile(rb"\r?\n|\r")
 _ROW = struct.Struct("<dqq")
 
 
@@ -137,7 +135,7 @@ def _scan(path: str, scan: _Scan, whole: bool) -> Iterator[bytes]:
             # From the end, a stretch of whole lines at a time; the last stretch with a match decides.
             low = 0 if whole else _line_begin(log, max(0, high - backwards.PIECE))
             some = False
-            for at, line in _lines(log, low, high):
+            for at, line in backwards.lines(log, low, high):
                 some = scan.line(line, at) or some
                 if len(scan.rows) > 1000:
                     yield scan.taken()
@@ -148,31 +146,9 @@ def _scan(path: str, scan: _Scan, whole: bool) -> Iterator[bytes]:
 
 
 def _line_begin(log: backwards.Log, at: int) -> int:
-    before = log.read(at - LONGEST, at)
+    before = log.read(at - backwards.LONGEST, at)
     begin = backwards.line_start(before, len(before))
     return at if begin == 0 and at > len(before) else at - len(before) + begin
-
-
-def _lines(log: backwards.Log, low: int, high: int) -> Iterator[tuple[int, bytes]]:
-    """(offset, line) of a stretch; a line longer than LONGEST comes in parts, cut at a blank."""
-    rest, at = b"", low
-    while low < high or rest:
-        piece = log.read(low, min(low + LONGEST, high))
-        low += len(piece)
-        data = rest + piece
-        done = 0
-        for end in _END.finditer(data):
-            yield at + done, data[done : end.start()]
-            done = end.end()
-        if not piece:
-            if done < len(data):
-                yield at + done, data[done:]
-            return
-        at, rest = at + done, data[done:]
-        if len(rest) > LONGEST:
-            cut = rest.rfind(b" ", len(rest) // 2) + 1 or len(rest)
-            yield at, rest[:cut]
-            at, rest = at + cut, rest[cut:]
 
 
 def find(text: str, path: str, options: tuple[str, ...] = (), *, whole: bool = True, limit_s: float = LIMIT_S) -> Found:

@@ -103,7 +103,7 @@ def learn(data: bytes, needle: bytes, hit: int) -> list[Shape]:
     lead = _lead(data, match.end(), hit)
     shapes = [Shape(re.compile(_step(data, match) + _TEXT + name), not steps, True)]
     if lead and match is before[-1]:
-        shapes.insert(0, Shape(re.compile(_step(data, match, lead[:1]) + lead + name), not steps, False))
+        shapes.insert(0, Shape(re.compile(_step(data, match, lead[:2]) + lead + name), not steps, False))
     return shapes
 
 
@@ -118,8 +118,9 @@ def _lead(data: bytes, low: int, hit: int) -> bytes:
 
 def _step(data: bytes, match: re.Match[bytes], follows: bytes = b"") -> bytes:
     literal = re.escape(data[match.start() : match.start(1)])
-    # A step of `1.5e3` or `10%` is none; where a plain mark is known to follow, there is nothing to look for.
-    closed = b"" if follows in (b":", b",", b"|", b";", b"\\", b")", b"]") else rb"(?![0-9.]*[eE.%][0-9])"
+    # A step of `1.5e3`, `10%` or `1,000` is none; where a plain mark is known to follow, there is nothing to look for.
+    plain = follows[:1] in (b":", b"|", b";", b"\\", b")", b"]") or follows[:2] in (b",\\", b',"', b",'")
+    closed = b"" if plain else rb"(?![0-9]|[0-9.]*[eE.%][0-9]|,[0-9])"
     return literal + rb"(?<![\w/.-]" + literal + rb")([0-9]{1,15})" + closed
 
 
