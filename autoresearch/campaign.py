@@ -121,33 +121,31 @@ class Campaign:
         Both are told by the clock as it is now: where it was set since (and not by a reboot), a total time is still
         the time that has passed, and nothing else.
         """
+        first = self._first_launch()
+        return None if first is None else (first, self._deadline(first))
+
+    def _first_launch(self) -> float | None:
         try:
             with open(self.where.started, "rb") as file:
                 fields = json.loads(file.read())
-            first, deadline = float(fields["first_launch"]), float(fields["deadline"])
+            first = float(fields["first_launch"])
         except (FileNotFoundError, ValueError, KeyError):
-            return self._started_by_rows()
+            rows = [at for text in column(self.rows(), "started_at") if (at := clock.epoch(text)) is not None]
+            return min(rows, default=None)
         shift = _shift(fields)
-        if abs(shift) < CLOCK_SET_S:
-            return first, deadline
+        return first if abs(shift) < CLOCK_SET_S else first + shift
+
+    def _deadline(self, first_launch: float) -> float:
+        """Return the end by the rule as it is approved now, whichever was when the clock started."""
         from autoresearch.rules import stop
 
-        return first + shift, stop.deadline(stop.Rules.from_json(self.plan.rules), first + shift) or 0.0
+        return stop.deadline(stop.Rules.from_json(self.plan.rules), first_launch) or 0.0
 
-    def _started_by_rows(self) -> tuple[float, float] | None:
-        first = [at for text in column(self.rows(), "started_at") if (at := clock.epoch(text)) is not None]
-        if not first:
-            return None
-        from autoresearch.rules import stop
-
-        rules = stop.Rules.from_json(self.plan.rules)
-        return min(first), stop.deadline(rules, min(first)) or 0.0
-
-    def write_started(self, first_launch: float, deadline: float) -> None:
-        """Keep the campaign's clock; the caller holds the campaign's lock."""
+    def write_started(self, first_launch: float) -> None:
+        """Keep the campaign's clock and the deadline that it gives; the caller holds the campaign's lock."""
         from autoresearch.running import processes
 
-        fields = {"first_launch": first_launch, "deadline": deadline}
+        fields = {"first_launch": first_launch, "deadline": self._deadline(first_launch)}
         origin = {"boot": processes.boot_id(), "booted_at": clock.now() - clock.since_boot()}
         files.replace(self.where.started, json.dumps({**fields, **origin}).encode())
 
@@ -196,6 +194,14 @@ def remember(where: paths.Campaign) -> None:
     """Make this campaign the one meant when CAMPAIGN is left out."""
     if _last(where.repository) != where.name:
         files.replace(paths.last_campaign(where.repository), f"{where.name}\n".encode())
+
+
+def approve(where: paths.Campaign, made: plan.Plan, data: bytes, by: str) -> Campaign:
+    """Record the yes to a plan, whose rule the deadline follows; the caller holds the campaign's lock."""
+    opened = Campaign(where, plan.approve(where, made, data, by))
+    if os.path.exists(where.started) and (started := opened.started()):
+        opened.write_started(started[0])
+    return opened
 
 
 def open_approved(name: str = "") -> Campaign:

@@ -26,6 +26,7 @@ from autoresearch.campaign import Campaign
 from autoresearch.errors import AutoresearchError, Refused
 from autoresearch.launchers import Job, Outcome, Watch
 from autoresearch.plan import Plan
+from autoresearch.rows import places
 from autoresearch.rules import standing, stop
 from autoresearch.running import conversion, devices, keeper, sockets
 from autoresearch.sessions import session
@@ -96,7 +97,7 @@ def take_turn(opened: Campaign, state: State) -> conversion.Turn:
         opened.plan,
         opened.where.caches,
         say=lambda text: keep_waiting(opened, state, text),
-        stop=lambda: stop_asked(opened, state),
+        stop=lambda: no_longer_waits(opened, state),
     )
 
 
@@ -106,23 +107,29 @@ def stop_asked(opened: Campaign, state: State) -> bool:
 
 
 def take_device(opened: Campaign, state: State) -> devices.Lease:
-    """Wait for this machine's device, by default until the deadline (WAIT), and return the hold on it.
+    """Wait for this machine's device, by default as long as the stop rules allow (WAIT), and return the hold on it.
 
     Raises:
         TryAgain: the time is up, or the attempt was asked to stop.
+        Refused: a stop rule is met meanwhile, as it is approved by then.
     """
-    plan, started = opened.plan, opened.started()
+    plan = opened.plan
     wait = knobs.text("WAIT") or plan.setting("WAIT")
-    left = started[1] - clock.now() if started and started[1] else None
     return devices.acquire(
         who=f"{os.environ.get('USER', '')} {opened.name}/{state.id}",
         mark=state.mark,
         gpus=plan.setting("GPUS"),
         slots=plan.setting("SLOTS"),
-        wait_s=durations.parse(wait) if wait else left,
+        wait_s=durations.parse(wait) if wait else None,
         say=lambda text: keep_waiting(opened, state, text),
-        stop=lambda: stop_asked(opened, state),
+        stop=lambda: no_longer_waits(opened, state),
     )
+
+
+def no_longer_waits(opened: Campaign, state: State) -> bool:
+    """Return whether somebody asked a waiting attempt to end; raises Refused when a stop rule is met meanwhile."""
+    check_rules(opened, state)
+    return stop_asked(opened, state)
 
 
 def keep_waiting(opened: Campaign, state: State, text: str) -> None:
@@ -164,21 +171,35 @@ def may_still_run(opened: Campaign, state: State) -> State:
         Refused: a trigger was met meanwhile, or the time left cannot hold the run.
     """
     with opened.locked():
-        opened.renew_rules()
-        rows, states = opened.rows(), attempts.every(opened.where)
-        known = standing.facts(opened, rows, states)
-        rules = standing.rules(opened)
-        if not state.smoke:
-            cap = standing.run_cap(opened, known)
-            allowed = stop.may_launch(rules, known, cap_s=cap, is_new_idea=False, is_open=state.is_open)
-            if not allowed.ok:
-                raise Refused("stop rule", allowed.why, allowed.fix)
+        known = check_rules(opened, state)
         if known.first_launch is None:
             first = clock.now()
-            opened.write_started(first, stop.deadline(rules, first) or 0.0)
+            opened.write_started(first)
             known = known._replace(first_launch=first)
         state = state._replace(phase="launched", waited="", cap_s=standing.run_cap(opened, known))
         return attempts.update(opened.where, state)
+
+
+def check_rules(opened: Campaign, state: State) -> stop.Facts:
+    """Return the facts for the stop rules, as they are approved by now, for an attempt that has its place.
+
+    Who has waited longer goes first: what was reserved later and has not started is not among them.
+
+    Raises:
+        Refused: a trigger is met, or the time left cannot hold the run.
+    """
+    opened.renew_rules()
+    rows, mine = opened.rows(), (state.reserved_at, state.id)
+    others = [other for other in attempts.every(opened.where) if other.id != state.id]
+    ahead = [other for other in others if other.phase != "reserved" or (other.reserved_at, other.id) < mine]
+    known = standing.facts(opened, rows, ahead)
+    if not state.smoke:
+        new = not places(rows, "experiment", state.experiment)
+        cap = standing.run_cap(opened, known)
+        allowed = stop.may_launch(standing.rules(opened), known, cap_s=cap, is_new_idea=new, is_open=state.is_open)
+        if not allowed.ok:
+            raise Refused("stop rule", allowed.why, allowed.fix)
+    return known
 
 
 def withdraw(opened: Campaign, state: State, refusal: AutoresearchError) -> None:

@@ -11,7 +11,7 @@ from autoresearch import campaign, clock, command, knobs, metrics, names, paths
 from autoresearch.errors import Refused, Usage
 from autoresearch.git import Git
 from autoresearch.plan import Plan
-from autoresearch.rules import noise, plumbing
+from autoresearch.rules import noise, plumbing, standing, stop
 
 TEXTS = {"OBJECTIVE": "objective", "METRIC_AT": "metric_at", "GUARD": "guard", "SMOKE_OVERRIDES": "smoke_overrides"}
 LISTS = {"SECRETS": "secrets", "REQUIRE": "require", "PROTECT": "protect"}
@@ -43,8 +43,8 @@ def make(where: paths.Campaign, old: Plan | None) -> Plan:
     made = _places(made, where, git)
     made = _what_runs(made, where)
     made = _metric(made)
-    made = _rules(made)
     made = made._replace(launcher=_launcher(made), created_at=clock.stamp(clock.now()))
+    made = _rules(made)
     _check_needs(made)
     _check_program(made, git)
     return made._replace(notes=[*made.notes, *_unknown_to_git(made, git), *_other_python(made)])
@@ -181,15 +181,49 @@ def _metric(made: Plan) -> Plan:
 
 
 def _rules(made: Plan) -> Plan:
-    from autoresearch.rules import stop
-
-    text = knobs.text("STOP") if knobs.get("STOP") is not None else made.stop
-    rules = stop.resolve(stop.parse(text, now=clock.now()), metric=made.metric, direction=made.direction)
     if made.guard:
         from autoresearch.rules import guards
 
         guards.parse(made.guard)
+    return with_rule(made, knobs.text("STOP") if knobs.get("STOP") is not None else made.stop)
+
+
+def with_rule(made: Plan, text: str) -> Plan:
+    """Return the plan with a stop rule, as understood now.
+
+    Raises:
+        Usage: it is not understood, or asks for what the campaign cannot tell.
+    """
+    rules = _understood(made, text, clock.now())
+    if rules.gpu_hours is not None and not standing.gpus(made):
+        why = "the plan does not say how many GPUs a run uses, so nobody could count GPU-hours"
+        raise Usage("STOP", why, "say it with GPUS=0,1 or RAY_GPUS=8, take a recipe that says it, or write `10h total`")
     return made._replace(stop=text, rules=rules.to_json(), understood=dict(stop.describe(rules)))
+
+
+def _understood(made: Plan, text: str, now: float) -> stop.Rules:
+    return stop.resolve(stop.parse(text, now=now), metric=made.metric, direction=made.direction)
+
+
+def check_by_hand(made: Plan) -> None:
+    """Refuse to approve a plan that somebody has edited into what no `plan` would write.
+
+    Raises:
+        Usage: a field is malformed.
+        Refused: the stop rule says one thing, and what was understood of it another.
+    """
+    if made.guard:
+        from autoresearch.rules import guards
+
+        guards.parse(made.guard)
+    noise.known(made.noise, [])
+    plumbing.protected_patterns(" ".join(map(shlex.quote, made.protect)))
+    metrics.parse_spec(made.metric, made.direction, made.metric_at, tuple(made.metric_options))
+    read = _understood(made, made.stop, clock.epoch(made.created_at) or clock.now()).to_json()
+    until = {"until", "until_text"}  # by the zone of whoever planned it; which are there is compared
+    if set(read) != set(made.rules) or any(read[key] != made.rules[key] for key in set(read) - until):
+        why = "its text was edited by hand, and the values that are enforced are still those of another text"
+        raise Refused("stop rule", why, f"make plan CAMPAIGN={made.campaign} STOP='...', which writes both")
 
 
 def _launcher(made: Plan) -> str:

@@ -180,6 +180,30 @@ plan_words=(CAMPAIGN=c CMD=./train.sh METRIC=val_accuracy DIRECTION=max)
   assert_contains "${output}" "stop condition met: 3/3 attempted"
 }
 
+@test "a rule that is approved with a new plan counts from then on, its deadline too" {
+  local rule
+  plan_campaign STOP='10h total'
+  bin baseline
+  for rule in '1h total' '4 experiments' '2s total'; do
+    bin plan CAMPAIGN=c STOP="${rule}"
+    run_bin experiment NAME=y OVERRIDES=value=0.6
+    assert_refused "changed since it was approved"
+    bin approve YES=1
+    run_bin status JSON=1
+    case ${rule} in
+      '1h total') assert_contains "${output}" "59m" ;;
+      '4 experiments') assert_lacks "${output}" "campaign_deadline" ;;
+      *) assert_contains "${output}" '"stop_rule": "2s total"' ;;
+    esac
+  done
+  until "${ROOT}/bin/status" | grep -q "deadline reached"; do sleep 0.1; done
+  run_bin experiment NAME=y OVERRIDES=value=0.6
+  assert_refused "deadline reached"
+  sed -i 's/^stop = .*/stop = "40 experiments"/' "$(records)/plan.toml"
+  run_bin approve YES=1
+  assert_refused "by hand"
+}
+
 @test "the default scratch is the state directory of the account, made when it is needed" {
   [[ ! -e /ephemeral ]] || skip "this machine has /ephemeral"
   bin plan "${plan_words[@]}"

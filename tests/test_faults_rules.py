@@ -98,7 +98,7 @@ def test_a_busy_device(make_repo: Callable[..., Path], tmp_path: Path, hermetic:
     second = Lab(train_repo(make_repo, "two"), tmp_path / "s", hermetic, name="d")
     first.ok("baseline")
     second.ok("baseline")
-    first.ok("experiment", DETACH="1", **idea("y", "sleep=3"))
+    first.ok("experiment", DETACH="1", **idea("y", "sleep=50"))
     until(lambda: any("/y/" in path for path in first.began()))
     late = second.idea("z", WAIT="1s")
     assert late.returncode == 75, late
@@ -115,11 +115,40 @@ def test_a_busy_device(make_repo: Callable[..., Path], tmp_path: Path, hermetic:
     until(lambda: len(second.status()["running"]) == 2)
     assert "before it ran" in second.call("stop", NAME="v").stderr
     assert ended(given_up).returncode == 75
+    first.ok("stop", NAME="y")
     assert ended(waiting).returncode == 0
-    first.ok("wait", NAME="y")
     assert first.row("y").finished_at <= second.row("z").started_at
     first.check()
     second.check()
+
+
+def test_a_new_rule_reaches_what_waits_for_a_device(
+    make_repo: Callable[..., Path], tmp_path: Path, hermetic: Path
+) -> None:
+    """An extension lets it wait longer, a rule that is met by then ends the waiting at once."""
+    holder = Lab(train_repo(make_repo, "one"), tmp_path / "s", hermetic)
+    lab = Lab(train_repo(make_repo, "two"), tmp_path / "s", hermetic, name="d", stop="4s total")
+    holder.ok("baseline")
+    lab.ok("baseline")
+    began = time.monotonic()
+    holder.ok("experiment", DETACH="1", **idea("y", "sleep=50"))
+    until(lambda: any("/y/" in path for path in holder.began()))
+    waiting = lab.spawn("experiment", **idea("z"))
+    until(lambda: "waiting" in str(lab.status()["running"]))
+    lab.ok("extend", STOP="1h total", YES="1")
+    until(lambda: time.monotonic() - began > 5)
+    assert waiting.poll() is None
+    late = lab.spawn("experiment", **idea("w"))
+    until(lambda: len(lab.status()["running"]) == 2)
+    lab.ok("extend", STOP="1h total or 2 experiments", YES="1")
+    told = ended(late)
+    assert told.returncode == 3, told
+    assert "2/2 attempted" in told.stderr
+    assert waiting.poll() is None
+    holder.ok("stop", NAME="y")
+    assert ended(waiting).returncode == 0
+    assert [row.experiment for row in lab.check()] == ["baseline", "z"]
+    holder.check()
 
 
 @pytest.mark.skipif(not LIBFAKETIME.exists(), reason="libfaketime is not installed")

@@ -6,6 +6,7 @@ import os
 import shlex
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -98,6 +99,35 @@ def test_nonsense_is_wrong_use(make: Make, repo: Path, knobs: dict[str, str | No
         make(**knobs)
     assert snapshot(repo) == before
     assert not (repo / "reports").exists()
+
+
+def test_gpu_hours_need_the_number_of_gpus(make: Make) -> None:
+    with pytest.raises(Usage, match="GPU-hours") as caught:
+        make(STOP="10 GPU-hours")
+    assert "GPUS=0,1" in caught.value.fix
+    assert make(STOP="10 GPU-hours", LAUNCHER="local", GPUS="0,1").rules == {"gpu_hours": 10.0}
+    assert make(STOP="10 GPU-hours", LAUNCHER="ray", RAY_GPUS="8").rules == {"gpu_hours": 10.0}
+
+
+EDITED: list[tuple[dict[str, Any], str]] = [
+    ({"stop": "9 experiments"}, "by hand"),
+    ({"rules": {"experiments": 9}}, "by hand"),
+    ({"stop": "4 experiments or 10h total"}, "by hand"),
+    ({"stop": "4 experimens"}, "not understood"),
+    ({"direction": "up"}, "up"),
+    ({"guard": "memory_gb <"}, "not understood"),
+    ({"noise": "little"}, "little"),
+    ({"protect": ["../x"]}, "inside"),
+]
+
+
+@pytest.mark.parametrize(("changes", "word"), EDITED, ids=str)
+def test_what_a_hand_has_put_out_of_step_is_not_approved(make: Make, changes: dict[str, Any], word: str) -> None:
+    made = make(GUARD="memory_gb <= 70", NOISE="0.1", PROTECT="eval/ 'a b'")
+    planning.check_by_hand(made)
+    planning.check_by_hand(make(made, STOP="until 23:59 or target 0.8, 1h each"))
+    with pytest.raises((Usage, Refused), match=word):
+        planning.check_by_hand(made._replace(**changes))
 
 
 MISSING = [

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from autoresearch import campaign, plan
 from autoresearch.campaign import Campaign
-from autoresearch.rules import standing
+from autoresearch.rules import standing, stop
 from tests.campaigns import approved, row, state
 
 NOW = 1_800_000_000.0
@@ -40,7 +43,7 @@ def test_an_attempt_with_its_row_written_is_not_counted_twice(make: Make) -> Non
 def test_the_clock_starts_with_the_first_launch_and_survives_a_lost_file(make: Make) -> None:
     opened = make("10h total, 1h each")
     assert standing.facts(opened, [], [], NOW).first_launch is None
-    opened.write_started(NOW - 3600, NOW + 9 * 3600)
+    opened.write_started(NOW - 3600)
     known = standing.facts(opened, [], [], NOW)
     assert (known.first_launch, known.deadline) == (NOW - 3600, NOW + 9 * 3600)
     Path(opened.where.started).unlink()
@@ -83,3 +86,27 @@ def test_without_any_rule_three_ideas_then_a_question(make: Make) -> None:
     found = standing.line(opened, [*rows, row("c", 0.3, "discard")], [])
     assert found.met
     assert found.note
+
+
+def test_the_deadline_follows_the_rule_that_was_approved_last(make: Make) -> None:
+    opened = make("10h total, 1h each")
+    opened.write_started(NOW - 3600)
+    for rule, deadline in (("3h total", NOW + 2 * 3600), ("9 experiments", None), ("20h total", NOW + 19 * 3600)):
+        made = opened.plan._replace(stop=rule, rules=stop.parse(rule, now=NOW).to_json())
+        opened = campaign.approve(opened.where, made, plan.save(opened.where, made), "me")
+        assert standing.facts(opened, [], [], NOW).deadline == deadline
+        assert json.loads(Path(opened.where.started).read_text())["deadline"] == (deadline or 0.0)
+
+
+@pytest.mark.parametrize(
+    ("fields", "number"),
+    [
+        ({}, 0),
+        ({"gpus": 4, "nodes": 2, "settings": {"GPUS": "0"}}, 8),
+        ({"settings": {"GPUS": "0,1, 1"}}, 2),
+        ({"settings": {"GPUS": "0,1"}, "launcher": "slurm"}, 0),
+        ({"settings": {"RAY_GPUS": "0.5"}, "launcher": "ray"}, 0.5),
+    ],
+)
+def test_the_gpus_of_a_run_are_what_the_plan_says(make: Make, fields: dict[str, Any], number: float) -> None:
+    assert standing.gpus(make(**fields).plan) == number

@@ -34,23 +34,36 @@ def facts(campaign: Campaign, rows: Sequence[Row], states: list[State], now: flo
     running = [s for s in states if not s.smoke and (s.experiment, str(s.attempt)) not in recorded]
     started = campaign.started()
     first, deadline = started if started else (None, 0.0)
-    gpus = campaign.plan.gpus * campaign.plan.nodes
+    used_by_one = gpus(campaign.plan)
     return stop.Facts(
         now=now,
         first_launch=first,
         deadline=deadline or None,
         attempts=rows,
         running=[state.experiment for state in running],
-        gpu_hours_used=_gpu_hours(rows, running, gpus, now) if gpus else 0.0,
+        gpu_hours_used=_gpu_hours(rows, running, used_by_one, now) if used_by_one else 0.0,
         direction=campaign.plan.direction,
-        gpus=gpus,
+        gpus=used_by_one,
     )
 
 
-def _gpu_hours(rows: Sequence[Row], running: list[State], gpus: int, now: float) -> float:
+def gpus(plan: Plan) -> float:
+    """Return the GPUs of one run as far as the plan says them, by its recipe or by a setting; 0 when it does not."""
+    if plan.gpus:
+        return float(plan.gpus * plan.nodes)
+    if plan.launcher == "ray":
+        return finite(plan.setting("RAY_GPUS")) or 0.0
+    if plan.launcher == "local" and plan.setting("GPUS"):
+        from autoresearch.running import devices
+
+        return float(len(devices.wanted(plan.setting("GPUS"), "")[0]))
+    return 0.0
+
+
+def _gpu_hours(rows: Sequence[Row], running: list[State], used_by_one: float, now: float) -> float:
     minutes = sum(filter(None, map(finite, column(rows, "elapsed_min"))))
     minutes += sum(max(0.0, now - state.started_at) / 60 for state in running if state.started_at)
-    return minutes / 60 * gpus
+    return minutes / 60 * used_by_one
 
 
 def run_cap(campaign: Campaign, known: stop.Facts) -> float | None:

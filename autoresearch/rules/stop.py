@@ -101,7 +101,7 @@ class Facts(NamedTuple):
     running: list[str] = []  # experiments with a launch that has no row yet, reserved ones included
     gpu_hours_used: float = 0.0  # what running ones have used so far included
     direction: str = "max"
-    gpus: int = 0  # GPUs of one run, 0 when unknown: lets a GPU budget bound the next run
+    gpus: float = 0  # GPUs of one run, 0 when unknown: lets a GPU budget bound the next run
 
 
 class Trigger(NamedTuple):
@@ -236,7 +236,7 @@ def _result_triggers(rules: Rules, facts: Facts, need: float) -> list[Trigger]:
         detail = f"{facts.gpu_hours_used:.4g}/{rules.gpu_hours:g} GPU-hours"
         short = left_s is not None and 0 < left_s < need
         if short:
-            detail += f" cannot hold one more run of {durations.format(need)} on {facts.gpus}"
+            detail += f" cannot hold one more run of {durations.format(need)} on {facts.gpus:g}"
         found.append(Trigger("gpu_hours", short or facts.gpu_hours_used >= rules.gpu_hours, detail))
     return found
 
@@ -304,10 +304,10 @@ def may_launch(
     """Decide about one more launch.
 
     Args:
-        rules, facts: at this moment; for a second check after a wait the attempt itself is in `running`.
+        rules, facts: at this moment; for the second check of an attempt that has waited, without it.
         cap_s: seconds the run may take, None when nothing but the deadline bounds it.
-        is_new_idea: False for a rerun, a repeat, a smoke run and the second check of an attempt that
-            already holds its place: the count does not end those, every other trigger does.
+        is_new_idea: False for a rerun, a repeat and a smoke run: the count does not end those, every other trigger
+            does.
         is_open: True for a run that an earlier one's verdict waits for (a repeat that was asked for, a fresh run, a
             confirming one): neither do target and plateau end it, for they ask for that verdict.
     """

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import getpass
 
-from autoresearch import campaign, knobs, plan, talk
+from autoresearch import campaign, files, knobs, plan, planning, talk
 from autoresearch.errors import Refused
 from autoresearch.sessions import session
 from autoresearch.verbs import plan as plan_verb
@@ -14,10 +14,12 @@ def run() -> int:
     """Show the plan, ask, record the yes; YES=1 is the yes where there is no terminal."""
     where = campaign.find()
     made, data = plan.load(where.plan)
+    planning.check_by_hand(made)
     plan_verb.show(where, made)
     if not (knobs.flag("YES") or talk.confirmed(f"Approve this plan of campaign {where.name}?")):
         raise Refused("approval", "no yes was given", f"make approve CAMPAIGN={where.name} YES=1")
-    plan.approve(where, made, data, by=user())
+    with files.locked(where.lock):
+        campaign.approve(where, made, data, by=user())
     session.checkpoint(where, f"{session.APPROVED} the plan", f"stop rule: {made.stop or 'none given'}")
     campaign.remember(where)
     talk.note(f"approved; next: make baseline CAMPAIGN={where.name}")

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from autoresearch import campaign, clock, knobs, plan, recovery, talk
+from autoresearch import campaign, knobs, plan, planning, recovery, talk
 from autoresearch.errors import Refused
-from autoresearch.rules import stop
 from autoresearch.sessions import session
 from autoresearch.verbs.approve import user
 
@@ -15,8 +14,7 @@ def run() -> int:
     recovery.finish(opened)
     text = knobs.required("STOP", "'80 experiments or 20h total, 1h each'")
     old = opened.plan
-    rules = stop.resolve(stop.parse(text, now=clock.now()), metric=old.metric, direction=old.direction)
-    made = old._replace(stop=text, rules=rules.to_json(), understood=dict(stop.describe(rules)))
+    made = planning.with_rule(old, text)
     talk.out(f"stop rule so far: {old.stop or 'none given'}")
     talk.out(f"new stop rule:    {text}")
     talk.out(talk.pairs([(f"  {key}", value) for key, value in made.understood.items()]))
@@ -24,10 +22,7 @@ def run() -> int:
         raise Refused("extend", "no yes was given", f"make extend CAMPAIGN={opened.name} STOP='{text}' YES=1")
     with opened.locked():
         data = plan.save(opened.where, made)
-        plan.approve(opened.where, made, data, by=user())
-        started = opened.started()
-        if started:
-            opened.write_started(started[0], stop.deadline(rules, started[0]) or 0.0)
+        campaign.approve(opened.where, made, data, by=user())
     session.checkpoint(opened.where, f"{session.EXTENDED} the stop rule", f"{old.stop or 'none'} -> {text}")
     talk.note("approved; make status shows where the campaign stands")
     return 0
