@@ -10,7 +10,7 @@ from typing import Any
 from autoresearch import campaign, clock, command, knobs, metrics, names, paths
 from autoresearch.errors import Refused, Usage
 from autoresearch.git import Git
-from autoresearch.plan import Plan
+from autoresearch.plan import Plan, read_approval
 from autoresearch.rules import noise, plumbing, standing, stop
 
 TEXTS = {"OBJECTIVE": "objective", "METRIC_AT": "metric_at", "GUARD": "guard", "SMOKE_OVERRIDES": "smoke_overrides"}
@@ -23,7 +23,10 @@ SETTINGS = (
     *("RAY_ADDRESS", "RAY_SECRETS", "RAY_GPUS", "RAY_CPUS", "K8S_INFRA", "K8S_NAMESPACE", "K8S_PATHS", "NRL_K8S"),
 )
 # What may not change under a campaign that has rows: its numbers would no longer compare.
-FIXED = ("base", "prefix", "recipe", "command", "metric", "metric_at", "direction", "scratch", "repository")
+FIXED = (
+    *("base", "prefix", "recipe", "command", "metric", "metric_at", "metric_options", "direction"),
+    *("scratch", "repository", "ledger"),
+)
 
 
 def make(where: paths.Campaign, old: Plan | None) -> Plan:
@@ -276,6 +279,23 @@ def _other_python(made: Plan) -> list[str]:
     if os.path.samefile(os.path.dirname(found), own) or os.environ.get("VIRTUAL_ENV") or os.environ.get("CONDA_PREFIX"):
         return []
     return [f"{argv[0]} is {found}, not the one in {own}: activate that environment first, or name it in CMD"]
+
+
+def check_under_rows(where: paths.Campaign, made: Plan) -> None:
+    """Refuse a plan whose numbers would no longer compare with the rows that are there, or that would hide them.
+
+    Args:
+        where: the campaign's places, whatever scratch they name.
+        made: the plan that is to take the place of the approved one.
+    """
+    approval = read_approval(where)
+    if approval is None:
+        return
+    changed = changed_under_rows(approval.plan, made)
+    there = where._replace(scratch=approval.plan.scratch, account=approval.plan.account)
+    if changed and campaign.Campaign(there, approval).rows():
+        why = f"{where.name!r} has rows already, and {', '.join(changed)} would change under them"
+        raise Refused("plan", why, "plan a new campaign for that: make plan CAMPAIGN=other ...")
 
 
 def changed_under_rows(old: Plan, new: Plan) -> list[str]:

@@ -169,6 +169,15 @@ plan_words=(CAMPAIGN=c CMD=./train.sh METRIC=val_accuracy DIRECTION=max)
   bin baseline
   run_bin plan CAMPAIGN=c METRIC=val_loss DIRECTION=min
   assert_refused "metric"
+  for knob in LEDGER=scratch METRIC_OPTIONS=percent; do
+    run_bin plan CAMPAIGN=c "${knob}"
+    assert_refused "would change under them"
+  done
+  cp "$(records)/plan.toml" "${base}/plan.toml"
+  sed -i 's/^metric = .*/metric = "val_loss"/' "$(records)/plan.toml"
+  run_bin approve YES=1
+  assert_refused "metric would change"
+  cp "${base}/plan.toml" "$(records)/plan.toml"
   bin experiment NAME=y OVERRIDES=value=0.6
   run_bin experiment NAME=z OVERRIDES=value=0.7
   assert_refused "2/2"
@@ -178,6 +187,17 @@ plan_words=(CAMPAIGN=c CMD=./train.sh METRIC=val_accuracy DIRECTION=max)
   bin experiment NAME=z OVERRIDES=value=0.7
   run_bin status
   assert_contains "${output}" "stop condition met: 3/3 attempted"
+}
+
+@test "rows on scratch keep their plan too" {
+  plan_campaign LEDGER=scratch
+  bin baseline
+  for knob in METRIC=val_loss LEDGER=; do
+    run_bin plan CAMPAIGN=c DIRECTION=max "${knob}"
+    assert_refused "would change under them"
+  done
+  run_bin status
+  assert_contains "${output}" "1/20 attempted"
 }
 
 @test "a rule that is approved with a new plan counts from then on, its deadline too" {

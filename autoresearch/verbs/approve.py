@@ -15,6 +15,7 @@ def run() -> int:
     where = campaign.find()
     made, data = plan.load(where.plan)
     planning.check_by_hand(made)
+    planning.check_under_rows(where, made)
     plan_verb.show(where, made)
     if not (knobs.flag("YES") or talk.confirmed(f"Approve this plan of campaign {where.name}?")):
         raise Refused("approval", "no yes was given", f"make approve CAMPAIGN={where.name} YES=1")

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import os
 
-from autoresearch import campaign, files, knobs, ledger, names, paths, plan, planning, talk
-from autoresearch.errors import Refused
+from autoresearch import campaign, files, knobs, names, paths, plan, planning, talk
 from autoresearch.git import Git
 from autoresearch.sessions import session
 
@@ -18,7 +17,7 @@ def run() -> int:
     old = plan.load(where.plan)[0] if os.path.exists(where.plan) else None
     made = planning.make(where, old)
     where = where._replace(scratch=made.scratch, account=made.account)
-    _check_unchanged(where, made)
+    planning.check_under_rows(where, made)
     _exclude_records(where)
     if old is None or _agreed(old) != _agreed(made):
         plan.save(where, made)
@@ -34,17 +33,6 @@ def run() -> int:
 def _agreed(made: plan.Plan) -> plan.Plan:
     """Return what an approval is about, so that planning the same again does not ask for a new one."""
     return made._replace(created_at="", notes=[])
-
-
-def _check_unchanged(where: paths.Campaign, made: plan.Plan) -> None:
-    """Refuse a plan whose numbers would no longer compare with the rows that are there."""
-    approval = plan.read_approval(where)
-    if approval is None or not ledger.read(where.ledger).rows:
-        return
-    changed = planning.changed_under_rows(approval.plan, made)
-    if changed:
-        why = f"{where.name!r} has rows already, and {', '.join(changed)} would change under them"
-        raise Refused("plan", why, "plan a new campaign for that: make plan CAMPAIGN=other ...")
 
 
 def _exclude_records(where: paths.Campaign) -> None:
