@@ -152,7 +152,10 @@ def read_approval(where: paths.Campaign) -> Approval | None:
     except FileNotFoundError:
         return None
     except (ValueError, TypeError, KeyError):
-        raise Refused("approval", f"{where.approval} cannot be read", f"make approve CAMPAIGN={where.name}") from None
+        from shlex import quote
+
+        fix = f"mv {quote(where.approval)} {quote(where.approval)}.broken && make approve CAMPAIGN={where.name}"
+        raise Refused("approval", f"{where.approval} cannot be read", fix) from None
 
 
 def approved(where: paths.Campaign) -> Approval:

@@ -189,6 +189,16 @@ plan_words=(CAMPAIGN=c CMD=./train.sh METRIC=val_accuracy DIRECTION=max)
   assert_contains "${output}" "stop condition met: 3/3 attempted"
 }
 
+@test "an approval that cannot be read is replaced as the message says" {
+  plan_campaign
+  printf '{"digest"' >"$(records)/approved.json"
+  run_bin status
+  assert_refused "cannot be read"
+  eval "$(sed -n 's/.*cannot be read: \(mv .*\) && make approve CAMPAIGN=c/\1/p' <<<"${stderr}")"
+  bin approve YES=1
+  bin baseline
+}
+
 @test "rows on scratch keep their plan too" {
   plan_campaign LEDGER=scratch
   bin baseline
