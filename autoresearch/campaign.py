@@ -242,9 +242,10 @@ def check_marker(where: paths.Campaign) -> bool:
     except FileNotFoundError:
         return False
     if owner != where.repository:
-        raise Refused(
-            "CAMPAIGN", f"{where.name!r} on this scratch belongs to {owner}", "choose another name for this repository"
-        )
+        fix = "choose another name for this repository"
+        if not os.path.isdir(owner):
+            fix = f"if that is this repository, moved: move it back; else {fix}"
+        raise Refused("CAMPAIGN", f"{where.name!r} on this scratch belongs to {owner}", fix)
     return True
 
 

@@ -35,15 +35,19 @@ def scratch_root(repository: str, wanted: str = "") -> tuple[str, str]:
         wanted: the SCRATCH knob, or what the plan recorded; empty for the default.
 
     Raises:
-        Refused: SCRATCH is no directory, or a Brev machine has no /ephemeral mounted.
+        Refused: SCRATCH is no directory, it lies on an /ephemeral that is not mounted, or a Brev machine has none.
     """
+    from autoresearch.running.disk import is_mount
+
     if wanted:
         # The default is made by the first launch; a plan that recorded it must not ask for it before.
         if not os.path.isdir(wanted) and wanted != _default_scratch():
             raise Refused("SCRATCH", f"{wanted!r} is not a directory", "create it, or mount the disk it lies on")
-        return os.path.realpath(wanted), "SCRATCH"
-    from autoresearch.running.disk import is_mount
-
+        real = os.path.realpath(wanted)
+        # After a reboot without the volume its mount point is a plain directory, on the small disk of the system.
+        if f"{real}/".startswith(f"{EPHEMERAL}/") and not is_mount(EPHEMERAL):
+            raise Refused("SCRATCH", f"{EPHEMERAL} is not mounted", f"mount {EPHEMERAL}, or plan with another SCRATCH")
+        return real, "SCRATCH"
     if is_mount(EPHEMERAL):
         return EPHEMERAL, f"{EPHEMERAL} is mounted"
     if is_brev(repository):

@@ -235,7 +235,7 @@ plan_words=(CAMPAIGN=c CMD=./train.sh METRIC=val_accuracy DIRECTION=max)
 }
 
 @test "the default scratch is the state directory of the account, made when it is needed" {
-  [[ ! -e /ephemeral ]] || skip "this machine has /ephemeral"
+  ! mountpoint -q /ephemeral || skip "this machine has /ephemeral"
   bin plan "${plan_words[@]}"
   bin approve YES=1
   bin check-disk MIN_FREE_GB=0 MIN_FREE_PCT=0
@@ -244,7 +244,7 @@ plan_words=(CAMPAIGN=c CMD=./train.sh METRIC=val_accuracy DIRECTION=max)
 }
 
 @test "on Brev bulk output goes to /ephemeral or nowhere" {
-  [[ ! -e /ephemeral ]] || skip "this machine has /ephemeral"
+  ! mountpoint -q /ephemeral || skip "this machine has /ephemeral"
   BREV=1 run_bin plan "${plan_words[@]}"
   assert_refused /ephemeral
   BREV=1 run_bin check-disk
@@ -264,8 +264,18 @@ plan_words=(CAMPAIGN=c CMD=./train.sh METRIC=val_accuracy DIRECTION=max)
     run_bin check-disk SCRATCH="${scratch}" "${limit}"
     assert_refused disk
   done
-  run_bin check-disk SCRATCH="${base}/none"
-  assert_refused none
+  for verb in check-disk doctor; do
+    run_bin "${verb}" SCRATCH="${base}/none"
+    assert_status 3
+    assert_contains "${output}${stderr}" "none' is not a directory"
+  done
   assert_equal "$(find "${scratch}" -mindepth 1)" ""
   test ! -e "${repo}/reports"
+  plan_campaign
+  mkdir "${base}/elsewhere"
+  run_bin doctor SCRATCH="${base}/elsewhere"
+  assert_contains "${output}" "ok    scratch: ${base}/elsewhere: SCRATCH"
+  rmdir "${scratch}"
+  run_bin check-disk
+  assert_refused "is not a directory"
 }

@@ -107,6 +107,21 @@ def test_ephemeral_counts_only_when_it_is_mounted(mounted: list[str], monkeypatc
     assert paths.scratch_root("/r")[0] == "/ephemeral"
 
 
+def test_a_planned_ephemeral_that_is_no_longer_mounted_is_refused(
+    mounted: list[str], monkeypatch: pytest.MonkeyPatch, hostile: Path
+) -> None:
+    monkeypatch.setattr(paths, "EPHEMERAL", str(hostile))
+    (hostile / "mine").mkdir()
+    for wanted in (hostile, hostile / "mine"):
+        with pytest.raises(Refused, match="is not mounted"):
+            paths.scratch_root("/r", str(wanted))
+    mounted.append(str(hostile))
+    assert paths.scratch_root("/r", str(hostile / "mine"))[0] == str(hostile / "mine")
+    beside = hostile.with_name(f"{hostile.name}2")
+    beside.mkdir()
+    assert paths.scratch_root("/r", str(beside))[0] == str(beside)
+
+
 def test_a_brev_machine_without_ephemeral_is_refused(
     mounted: list[str], monkeypatch: pytest.MonkeyPatch, hostile: Path
 ) -> None:

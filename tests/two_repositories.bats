@@ -62,6 +62,20 @@ setup() {
   test -d "$(campaign_dir)/baseline"
 }
 
+@test "a repository that was moved is told so by doctor and by a launch, and goes on when it is back" {
+  with_baseline
+  mv "${repo}" "${base}/moved"
+  cd "${base}/moved"
+  run_bin doctor
+  assert_status 3
+  assert_contains "${output}" "FAIL  CAMPAIGN: 'c' on this scratch belongs to ${repo}: if that is this repository, moved: move it back"
+  run_bin experiment NAME=y OVERRIDES=value=0.6
+  assert_refused "move it back"
+  mv "${base}/moved" "${repo}"
+  cd "${repo}"
+  bin experiment NAME=y OVERRIDES=value=0.6
+}
+
 @test "two repositories and two campaigns of one run at the same time" {
   make_repo one && plan_campaign CAMPAIGN=c PREFIX=ar/c && plan_campaign CAMPAIGN=d PREFIX=ar/d
   make_repo two && plan_campaign CAMPAIGN=e PREFIX=ar/e

@@ -29,8 +29,9 @@ def _scratch(top: str) -> tuple[str, str]:
     if not wanted:
         try:
             where = campaign.find()
-            return paths.scratch_root(top, where.scratch)[0], f"recorded in the plan of {where.name}"
         except AutoresearchError:
             if knobs.get("CAMPAIGN"):
                 raise
+        else:
+            return paths.scratch_root(top, where.scratch)[0], f"recorded in the plan of {where.name}"
     return paths.scratch_root(top, wanted)

@@ -82,9 +82,16 @@ def _campaign() -> Iterator[Finding]:
         yield Finding("ok", "plan", f"{where.plan} is approved")
     except AutoresearchError as error:
         yield Finding("warn", "plan", error.why, error.fix)
+    yield from guarded("campaign", lambda: _marker(where))
     yield from _launcher(made)
     yield from guarded("command", lambda: _program(made))
     yield from _needs(made)
+
+
+def _marker(where: paths.Campaign) -> Iterator[Finding]:
+    """Look whose the campaign's directory on scratch is: nothing launches in a repository that was moved."""
+    there = campaign.check_marker(where)
+    yield Finding("ok", "campaign", f"{where.root}" if there else f"{where.root} is made by the first launch")
 
 
 def _launcher(made: Plan) -> Iterator[Finding]:
@@ -114,12 +121,13 @@ def _needs(made: Plan) -> Iterator[Finding]:
 
 
 def _scratch(top: str) -> Iterator[Finding]:
+    wanted = knobs.text("SCRATCH")
     try:
-        wanted = campaign.find().scratch
+        planned = campaign.find().scratch
     except AutoresearchError:
-        wanted = knobs.text("SCRATCH")
-    scratch, source = paths.scratch_root(top, wanted)
-    source = "as planned" if wanted and not knobs.get("SCRATCH") else source
+        planned = ""
+    scratch, source = paths.scratch_root(top, wanted or planned)
+    source = "as planned" if planned and not wanted else source
     yield Finding("ok", "scratch", f"{scratch}: {source}")
     for label, path in (("disk of the repository", top), ("disk of scratch", scratch)):
         space = disk.free(path)
