@@ -87,6 +87,8 @@ def sync_directory(path: str) -> None:
 def locked(path: str, *, wait_s: float = 60.0, shared: bool = False, inherited: bool = False) -> Iterator[int]:
     """Hold a flock on `path` (made when missing), freed by the kernel also after kill -9.
 
+    Whoever removes the file holds it: a caller that waited for the removed one goes on to the file that is there now.
+
     Args:
         path: a lock file of its own, never the data file: a replaced file would lose its lock.
         wait_s: seconds to wait for another holder.
@@ -96,23 +98,41 @@ def locked(path: str, *, wait_s: float = 60.0, shared: bool = False, inherited: 
     Raises:
         TryAgain: it is still held after `wait_s`.
     """
-    os.makedirs(os.path.dirname(path), mode=0o700, exist_ok=True)
-    fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     kind = fcntl.LOCK_SH if shared else fcntl.LOCK_EX
+    limit = time.monotonic() + wait_s
+    fd = -1
     try:
-        limit = time.monotonic() + wait_s
-        while True:
-            try:
-                fcntl.flock(fd, kind | fcntl.LOCK_NB)
-                break
-            except BlockingIOError:
-                if time.monotonic() >= limit:
-                    raise TryAgain("lock", f"{path} is held by another process", "try again in a moment") from None
-                time.sleep(0.005)
+        while fd < 0:
+            os.makedirs(os.path.dirname(path), mode=0o700, exist_ok=True)
+            fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+            _wait_for(fd, kind, path, limit)
+            if not is_named(fd, path):
+                os.close(fd)
+                fd = -1
         os.set_inheritable(fd, inherited)
         yield fd
     finally:
-        os.close(fd)
+        if fd >= 0:
+            os.close(fd)
+
+
+def _wait_for(fd: int, kind: int, path: str, limit: float) -> None:
+    while True:
+        try:
+            fcntl.flock(fd, kind | fcntl.LOCK_NB)
+            return
+        except BlockingIOError:
+            if time.monotonic() >= limit:
+                raise TryAgain("lock", f"{path} is held by another process", "try again in a moment") from None
+            time.sleep(0.005)
+
+
+def is_named(fd: int, path: str) -> bool:
+    """Return whether `path` still leads to this open file: whoever removed it took the lock on it along."""
+    try:
+        return os.path.samestat(os.fstat(fd), os.stat(path))
+    except FileNotFoundError:
+        return False
 
 
 def is_locked(path: str) -> bool:

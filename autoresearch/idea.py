@@ -187,7 +187,7 @@ def is_committed(opened: Campaign, start: Start, made: Hypothesis) -> bool:
 
 def run_the_tip(start: Start) -> None:
     """Decide for the commit that is there: nothing was given that would make another one."""
-    if start.last:
+    if start.last and start.last.commit == start.tip:  # else a launch of a fix was cut off, or it was plumbing
         check_repeat(start)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 from collections.abc import Callable
 from pathlib import Path
 
@@ -63,6 +64,17 @@ def test_a_patch_that_does_not_apply_names_the_place(repo: Path, tmp_path: Path)
     parent = parent_with(repo, "train.py", edited(3, "theirs"))
     with pytest.raises(Refused, match=r"train\.py:1"):
         build(repo, patch=patch, parent=parent)
+
+
+def test_a_patch_that_is_in_there_already(repo: Path, tmp_path: Path) -> None:
+    """The same call again, after a launch that was cut off behind its branch."""
+    patch = Path(diff(repo, tmp_path, "train.py", edited(3, "patched")))
+    plain = [line for line in patch.read_text().split("\n") if not line.startswith("index ")]
+    patch.write_text("\n".join(plain))
+    tip = build(repo, patch=str(patch)).commit
+    assert build(repo, patch=str(patch), parent=tip, allow_empty=True).paths == ()
+    with pytest.raises(Refused, match="changes nothing"):
+        build(repo, patch=str(patch), parent=tip)
 
 
 @pytest.mark.parametrize("path", [".env", "conf/.env.prod", "large"])
@@ -327,6 +339,31 @@ def test_the_tree_of_a_killed_hook_run_comes_back(repo: Path, pool: Pool) -> Non
     pool.acquire(git(repo, "rev-parse", "HEAD"), f"hooks:{os.getpid()}:1")
     assert eviction.tidy(pool) == []
     assert treerecords.listing(pool.directory) == {1: "free", 2: "owner"}
+
+
+def test_a_hook_run_that_outlived_its_caller_comes_back(repo: Path, pool: Pool) -> None:
+    """Its git has made the commit that nobody knows of any more: the tree is no obstacle to anything."""
+    owner = "hooks:999999999:1"
+    tree = Path(pool.acquire(git(repo, "rev-parse", "HEAD"), owner).path)
+    (tree / "train.py").write_text("edited\n")
+    git(tree, "commit", "-qam", "by the git that went on")
+    with treerecords.writing(pool.directory, 1):
+        assert eviction.tidy(pool) == []  # it does not wait for that git
+        assert pool.trees()[0].owner == owner
+    assert eviction.tidy(pool) == []
+    assert treerecords.listing(pool.directory) == {}
+    assert (Path(pool.directory) / "left_by_hooks/left_in_tree/train.py").read_text() == "edited\n"
+
+
+def test_a_hook_that_starts_a_daemon_holds_nothing_up(repo: Path, pool: Pool, tmp_path: Path) -> None:
+    hook(repo, "pre-commit", f"setsid sleep 300 <&- >&- 2>&- & echo $! > '{tmp_path}/pid'")
+    hooked(repo, pool)
+    try:
+        assert treerecords.listing(pool.directory) == {1: "retired"}  # the daemon may write there at any time
+        assert eviction.tidy(pool) == []
+        assert treerecords.listing(pool.directory) == {}
+    finally:
+        os.kill(int((tmp_path / "pid").read_text()), signal.SIGKILL)
 
 
 def test_a_relative_hooks_path_and_a_hook_without_execute_bit(repo: Path, pool: Pool) -> None:

@@ -7,14 +7,16 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 import time
+from contextlib import ExitStack, suppress
 from pathlib import Path
 
 import pytest
 
 from autoresearch import files
 from autoresearch.errors import TryAgain
-from tests.runs import root_only, tmpfs
+from tests.runs import root_only, tmpfs, until
 
 
 def write_all(path: str, lines: list[bytes]) -> None:
@@ -99,6 +101,37 @@ def test_a_lock_waits_then_says_try_again(hostile: Path) -> None:
     assert not files.is_locked(str(hostile / "none"))
     with files.locked(lock, shared=True), files.locked(lock, shared=True, wait_s=0.05):
         pass
+
+
+def test_a_lock_whose_file_was_removed_is_none(hostile: Path) -> None:
+    """Who waited for it would else hold nothing, beside the holder of the file that is there now."""
+    path, said = str(hostile / "lock"), []
+
+    def wait() -> None:
+        with files.locked(path, wait_s=10):
+            said.append("held")
+
+    waiter = threading.Thread(target=wait)
+    with ExitStack() as old:
+        old.enter_context(files.locked(path))
+        waiter.start()
+        until(lambda: times_open(path) == 2)
+        os.unlink(path)
+        with files.locked(path):
+            old.close()
+            until(lambda: said or times_open(path) == 2)
+            assert not said
+    waiter.join()
+    assert said
+
+
+def times_open(path: str) -> int:
+    """Return how often this process has a file open."""
+    wanted, found = os.stat(path), 0
+    for fd in os.listdir("/proc/self/fd"):
+        with suppress(FileNotFoundError):
+            found += os.path.samestat(os.stat(f"/proc/self/fd/{fd}"), wanted)
+    return found
 
 
 def test_a_lock_is_free_after_kill_9_and_not_inherited(hostile: Path) -> None:

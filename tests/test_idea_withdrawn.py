@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
+
 from autoresearch import idea
+from autoresearch.errors import Refused
 from autoresearch.parents import Parent
 from tests.campaigns import approved, row
 from tests.conftest import git
@@ -19,3 +22,11 @@ def test_an_idea_that_was_withdrawn_twice_keeps_its_parent(repo: Path, tmp_path:
     git(repo, "branch", "ar/c/y", tip)
     start = idea.adopted(opened, [row("baseline", 0.5, commit=base)], "y")
     assert (start.parent, start.tip) == (Parent(base, "baseline"), tip)
+
+
+def test_a_fix_that_never_ran_is_no_repeat() -> None:
+    """Its launch was cut off behind its branch, or it was looked at with SMOKE=1 alone."""
+    ran = idea.Start("y", Parent("base", "baseline"), "tip", row("y", 0.5, commit="tip"), None, None)
+    with pytest.raises(Refused, match="nothing changed since 'y' ran"):
+        idea.run_the_tip(ran)
+    idea.run_the_tip(ran._replace(tip="fix"))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING
 
-from autoresearch.errors import AutoresearchError, Refused
+from autoresearch.errors import AutoresearchError, Refused, TryAgain
 from autoresearch.git import hooked, strays, treefill, treerecords
 from autoresearch.git.treerecords import Record
 
@@ -72,21 +72,24 @@ def evict(pool: Pool, owner: str = "") -> list[str]:
 
     Raises:
         Refused: a run has one, or one holds work that is nowhere else.
+        TryAgain: something still writes in one.
     """
     _take_back_from_hooks(pool)
-    chosen: list[Record] = []
+    chosen: list[tuple[Record, str]] = []
     for number, state in treerecords.listing(pool.directory).items():
         record = treerecords.read(pool.directory, number, state) or Record(number)
         if owner and record.owner != owner and record.owner.rpartition(".")[0] != owner:
             continue
-        _check_removable(pool, record, state)
-        chosen.append(record)
-    for record in chosen:
+        with treerecords.writing(pool.directory, number):
+            _check_removable(pool, record, state)
+        chosen.append((record, state))
+    for record, state in chosen:
         with treerecords.writing(pool.directory, record.number):
-            _remove(pool, record)
+            if _is_still(pool, record, state):
+                _remove(pool, record)
     if not owner:
         _forget_lost(pool)
-    return [treerecords.root(pool.directory, record.number) for record in chosen]
+    return [treerecords.root(pool.directory, record.number) for record, _ in chosen]
 
 
 def _check_removable(pool: Pool, record: Record, state: str) -> None:
@@ -103,9 +106,9 @@ def _check_removable(pool: Pool, record: Record, state: str) -> None:
         if record.reason and "HEAD" in record.reason:
             unique.append("commits of the run")
     if unique:
-        name = f"NAME={record.owner}" if record.owner else f"{path}"
+        commit = f"commit it (make experiment NAME={record.owner}), or " if record.owner else ""
         why = f"{path} holds what is nowhere else: {', '.join(unique[:5])}"
-        raise Refused("clean-campaign", why, f"commit it (make experiment {name}), or move it away")
+        raise Refused("clean-campaign", why, f"{commit}move that directory away")
 
 
 def tidy(pool: Pool) -> list[str]:
@@ -114,33 +117,54 @@ def tidy(pool: Pool) -> list[str]:
     Cheap when there are none. Call it after the row is written, outside of what the user waits for.
     """
     failed = []
-    _take_back_from_hooks(pool)
+    try:
+        _take_back_from_hooks(pool, 0.0)
+    except TryAgain:
+        pass  # the git of such a commit is still at work: the next caller comes by
     for number, state in treerecords.listing(pool.directory).items():
         record = treerecords.read(pool.directory, number, state) if state == "retired" else None
         if record and record.collected:
             try:
-                with treerecords.writing(pool.directory, number):
-                    _remove(pool, record)
+                with treerecords.writing(pool.directory, number, 0.0):
+                    if _is_still(pool, record, state):
+                        _remove(pool, record)
+            except TryAgain:
+                continue  # another caller removes it
             except AutoresearchError as error:
                 failed.append(f"{treerecords.root(pool.directory, number)}: {error.why}")
     return failed
 
 
-def _take_back_from_hooks(pool: Pool) -> None:
+def _is_still(pool: Pool, record: Record, state: str) -> bool:
+    """Return whether a tree is what it was: another caller may have removed it, and its number be another one's."""
+    number, directory = record.number, pool.directory
+    now = treerecords.read(directory, number, state) or Record(number)
+    return treerecords.listing(directory).get(number) == state and now == record
+
+
+def _take_back_from_hooks(pool: Pool, wait_s: float | None = None) -> None:
     """Take back the trees of commits with hooks whose process was killed."""
     for tree in pool.trees():
         if tree.owner.startswith(hooked.OWNER) and not hooked.is_alive(tree.owner):
-            pool.give_back(tree.owner, os.path.join(pool.directory, hooked.FOLDER))
+            hooked.take_back(pool, tree, wait_s)
 
 
 def _remove(pool: Pool, record: Record) -> None:
+    """Remove a tree without anything unique; the record says so first, for whoever goes on after a kill."""
     path = treerecords.root(pool.directory, record.number)
+    gone = record._replace(owner="", kind="", reason=record.reason or "removed", collected=True)
+    treerecords.change(pool.directory, gone, "retired")
     try:
         pool.remove(record)
-    except AutoresearchError as error:
-        if os.path.lexists(path):
-            raise Refused("tree", f"{path} cannot be removed ({error.why})", _owner_fix(path)) from error
-        treerecords.forget(pool.directory, record.number)
+    except TryAgain:
+        raise
+    except AutoresearchError:  # git takes no tree that an earlier removal has left half
+        try:
+            if os.path.lexists(path):
+                strays.erase(path)
+        except OSError as error:
+            raise Refused("tree", f"{path} cannot be removed ({error.strerror})", _owner_fix(path)) from error
+        pool.remove(record, check=False)
 
 
 def _owner_fix(path: str) -> str:

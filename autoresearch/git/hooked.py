@@ -11,7 +11,7 @@ from autoresearch.git import SLOW_S, Git, reason, treerecords
 from autoresearch.git.spawn import Done
 
 if TYPE_CHECKING:
-    from autoresearch.git.trees import Pool
+    from autoresearch.git.trees import Pool, Tree
 
 OWNER = "hooks:"  # and the process id, and a number of its own
 FOLDER = "left_by_hooks"
@@ -38,11 +38,28 @@ def commit(pool: Pool, parent: str, content: str, message: str) -> tuple[str, st
         root = own.run("rev-parse", f"{made}^{{tree}}").decode("ascii").strip()
         return made, root
     except BaseException:
-        # Back to where it was: the tree's HEAD keeps no commit that nobody wants.
-        own.call("update-ref", "--no-deref", "-m", "autoresearch: refused", "HEAD", parent)
+        _undo(own, parent)
         raise
     finally:
-        pool.give_back(owner, os.path.join(pool.directory, FOLDER))
+        left = treerecords.let_go(pool.directory, tree.number)
+        pool.give_back(owner, os.path.join(pool.directory, FOLDER), "a hook left a process in it" if left else "")
+
+
+def take_back(pool: Pool, tree: Tree, wait_s: float | None) -> None:
+    """Take back the tree of a commit whose process was killed; all that its git made of it came from the caller.
+
+    Raises:
+        TryAgain: that git, or its hook, still works in it after `wait_s`.
+    """
+    with treerecords.writing(pool.directory, tree.number, wait_s):
+        if tree.kind == "run":
+            _undo(pool.git.at(tree.path), tree.commit)
+    pool.give_back(tree.owner, os.path.join(pool.directory, FOLDER))
+
+
+def _undo(own: Git, commit: str) -> None:
+    """Set a tree's HEAD back to where it was: it keeps no commit that nobody wants."""
+    own.call("update-ref", "--no-deref", "-m", "autoresearch: refused", "HEAD", commit)
 
 
 def _commit(own: Git, parent: str, message: str) -> str:

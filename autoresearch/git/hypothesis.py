@@ -212,7 +212,9 @@ def _patched(git: Git, patch: str, onto: str) -> str:
         done = git.call(*words, "-", input=data, env=env)
         # A second try goes against the blobs that the diff was made from, where the repository has them.
         if done.code and git.call(*words, "--3way", "-", input=data, env=env).code:
-            raise _unfit(patch, done)
+            if git.call(*words, "--reverse", "--check", "-", input=data, env=env).code:
+                raise _unfit(patch, done)
+            return _root(git, onto)  # it is in there already, from a launch that was cut off
         return git.run("write-tree", env=env).decode("ascii").strip()
 
 

@@ -75,6 +75,7 @@ def _move(tree: str, path: str, where: str) -> None:
     except OSError as error:
         if error.errno != errno.EXDEV:
             raise
+        _refuse_mounts(tree)  # what lies on a mount of the run's is not ours to move
         import shutil
 
         shutil.move(source, target)
@@ -109,9 +110,7 @@ def discard(path: str) -> None:
     if os.path.islink(path) or not os.path.isdir(path):
         os.unlink(path)
         return
-    mounted = mounts_below(path)
-    if mounted:
-        raise OSError(errno.EBUSY, f"{mounted[0]} is mounted in it")
+    _refuse_mounts(path)
     import shutil
 
     parent = os.open(os.path.dirname(path), os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
@@ -122,6 +121,20 @@ def discard(path: str) -> None:
         shutil.rmtree(name, dir_fd=parent)
     finally:
         os.close(parent)
+
+
+def erase(path: str) -> None:
+    """Remove a directory of ours where it is, for a removal that is taken up again; errors as in `discard`."""
+    _refuse_mounts(path)
+    import shutil
+
+    shutil.rmtree(path)
+
+
+def _refuse_mounts(path: str) -> None:
+    mounted = mounts_below(path)
+    if mounted:
+        raise OSError(errno.EBUSY, f"{mounted[0]} is mounted in it")
 
 
 def mounts_below(path: str) -> list[str]:

@@ -17,6 +17,7 @@ OUTDATED = (
     "git could not move it",
 )
 CUT_OFF = "a call was killed while git filled it"
+REMOVE = ("worktree", "remove", "-f", "-f", "--")
 REASON = "autoresearch: in use by a campaign on scratch; removed by clean-campaign"
 
 
@@ -197,9 +198,14 @@ def remove(git: Git, path: str, inner: Sequence[str], check: bool = True) -> Non
 
     The path is absolute: git would take a unique end of one. Forced, since locked and ignored files count as content.
     """
+    left = []
     for part in reversed(list(inner)):
-        copy = os.path.join(git.repo, part)
-        if check and not os.path.lexists(os.path.join(path, part, ".git")):
-            continue  # a kill came before it was added
-        git.at(copy).run("worktree", "remove", "-f", "-f", "--", os.path.join(path, part), check=check, timeout=SLOW_S)
-    git.run("worktree", "remove", "-f", "-f", "--", path, check=check, timeout=SLOW_S)
+        own, words = git.at(os.path.join(git.repo, part)), (*REMOVE, os.path.join(path, part))
+        # A kill may have come before it was added, or have left it half: then its entry goes once the tree is gone.
+        there = check and os.path.lexists(os.path.join(path, part, ".git"))
+        own.run(*words, check=there, timeout=SLOW_S)
+        if not there:
+            left.append((own, words))
+    git.run(*REMOVE, path, check=check, timeout=SLOW_S)
+    for own, words in left:
+        own.run(*words, check=False, timeout=SLOW_S)

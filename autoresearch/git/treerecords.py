@@ -9,11 +9,14 @@ from __future__ import annotations
 
 import json
 import os
-from contextlib import AbstractContextManager
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager
 from typing import Any, NamedTuple
 
 from autoresearch import files
+from autoresearch.errors import TryAgain
 
+WRITING_WAIT_S = 120.0
 STATES = ("owner", "retired", "free")  # of two records of a tree the one that stands first here counts
 
 
@@ -51,16 +54,34 @@ def lock(pool: str) -> AbstractContextManager[int]:
     return files.locked(os.path.join(pool, "lock"), wait_s=600.0)
 
 
-def writing(pool: str, number: int) -> AbstractContextManager[int]:
+@contextmanager
+def writing(pool: str, number: int, wait_s: float | None = None) -> Iterator[None]:
     """Hold one tree while git writes in it; the git calls inside hold it too.
 
     A git outlives a caller that was killed, and goes on writing: without this, the next caller looked at the tree
     before such a git had written, found it fresh, and had another commit's files in it a moment later.
 
     Raises:
-        TryAgain: something still writes there, for two minutes now.
+        TryAgain: something still writes there after `wait_s`, by default two minutes.
     """
-    return files.locked(os.path.join(pool, f"{number}.lock"), wait_s=120.0, inherited=True)
+    path = _path(pool, number, "lock")
+    try:
+        with files.locked(path, wait_s=WRITING_WAIT_S if wait_s is None else wait_s, inherited=True):
+            yield
+    except TryAgain as error:
+        if path not in error.why:
+            raise
+        why = f"a git of a call that was killed, or its hook, still works in {root(pool, number)}"
+        raise TryAgain("tree", why, "wait for it, or end it") from None
+
+
+def let_go(pool: str, number: int) -> bool:
+    """Free a tree from what the hooks of a commit left running; returns whether there was any. Its git has ended."""
+    path = _path(pool, number, "lock")
+    held = files.is_locked(path)
+    if held:
+        os.unlink(path)  # the next one who asks makes a lock of its own
+    return held
 
 
 def listing(pool: str) -> dict[int, str]:

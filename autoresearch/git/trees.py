@@ -99,18 +99,19 @@ class Pool:
             self.git.at(tree.path).run("symbolic-ref", "-m", "autoresearch: start", "HEAD", f"refs/heads/{branch}")
         return tree
 
-    def give_back(self, owner: str, artifacts: str) -> Returned:
+    def give_back(self, owner: str, artifacts: str, spent: str = "") -> Returned:
         """Take a run's tree back: what it left goes to `artifacts`, and the tree is free, or retired.
 
         Args:
             owner: the attempt's id, as given to `acquire`.
             artifacts: the attempt's artifacts directory.
+            spent: why the tree is not to be used again, whatever it looks like.
         """
         found = Returned([], "", [], [], [], False)
         for tree in self.trees():  # more than one after a kill between two steps
             record = treerecords.read(self.directory, tree.number, "owner")
             if record is not None and record.owner == owner and record.kind != "start":
-                back = self._return(record, tree.path, artifacts)
+                back = self._return(record, tree.path, artifacts, spent)
                 found = Returned(
                     found.moved + back.moved,
                     back.where or found.where,
@@ -121,7 +122,7 @@ class Pool:
                 )
         return found
 
-    def _return(self, record: Record, path: str, artifacts: str) -> Returned:
+    def _return(self, record: Record, path: str, artifacts: str, spent: str) -> Returned:
         remarks = self._remarks(record)
         treefill.unlink(path, record)
         try:
@@ -130,6 +131,7 @@ class Pool:
         except TryAgain as error:
             why = f"it cannot be looked at ({error.why})"
             taken = strays.Taken([], [], [f"{path}: {why}"], "")
+        why = why or spent
         gone = bool(why) and not taken.stuck
         free = record._replace(owner="", kind="", links=[], made=[], reason=why, collected=gone)
         treerecords.change(self.directory, free, "retired" if why else "free")
@@ -295,11 +297,11 @@ class Pool:
         path = treerecords.root(self.directory, record.number)
         return Tree(path, record.commit, record.owner, record.kind, record.number)
 
-    def remove(self, record: Record) -> None:
+    def remove(self, record: Record, *, check: bool = True) -> None:
         """Remove a tree through git, its submodules first; the caller made sure that nothing in it is unique."""
         path = treerecords.root(self.directory, record.number)
         with repository_lock(self.common):
-            treefill.remove(self.git, path, [part[0] for part in record.parts])
+            treefill.remove(self.git, path, [part[0] for part in record.parts], check)
         treerecords.forget(self.directory, record.number)
 
 

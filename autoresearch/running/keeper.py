@@ -115,18 +115,9 @@ def take(lock_path: str, patience_s: float = LOCK_PATIENCE_S) -> int:
                 ) from None
             processes.sleep(0.002)
             continue
-        if _still_named(fd, lock_path):
+        if files.is_named(fd, lock_path):
             return fd
         os.close(fd)
-
-
-def _still_named(fd: int, path: str) -> bool:
-    """Tell whether the path still leads to this file: whoever removed it meanwhile took the lock with it."""
-    try:
-        there = os.stat(path, follow_symlinks=False)
-    except FileNotFoundError:
-        return False
-    return os.path.samestat(os.fstat(fd), there)
 
 
 def stop_asked() -> bool:
