@@ -46,7 +46,10 @@ def _time(state: State) -> str:
 def _metric(opened: Campaign, state: State) -> str:
     from autoresearch import conclude, metrics
 
-    reading = metrics.read(conclude.spec(opened), conclude.where_of(opened, state), whole=False)
+    spec = conclude.spec(opened)
+    if metrics.split(spec.metric)[0] == "command":
+        return ""  # the user's program is for the run's end: it may need a GPU, or minutes
+    reading = metrics.read(spec, conclude.where_of(opened, state), whole=False)
     if reading.value is None:
         return ""
     return f"{reading.name} {reading.text}" + (f" at step {reading.step}" if reading.step is not None else "")

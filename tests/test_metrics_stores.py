@@ -36,13 +36,13 @@ def field(number: int, data: bytes) -> bytes:
     return varint(number << 3 | 2) + varint(len(data)) + data
 
 
-def simple(tag: str, step: int, value: float) -> bytes:
+def simple(tag: str, step: int, value: float, time: float = 1.7e9) -> bytes:
     scalar = field(1, tag.encode()) + b"\x15" + struct.pack("<f", value)
-    return event(step, field(5, field(1, scalar)))
+    return event(step, field(5, field(1, scalar)), time)
 
 
-def event(step: int, summary: bytes) -> bytes:
-    body = b"\x09" + struct.pack("<d", 1.7e9) + (b"\x10" + varint(step) if step else b"") + summary
+def event(step: int, summary: bytes, time: float = 1.7e9) -> bytes:
+    body = b"\x09" + struct.pack("<d", time) + (b"\x10" + varint(step) if step else b"") + summary
     return struct.pack("<Q", len(body)) + b"\0\0\0\0" + body + b"\0\0\0\0"
 
 
@@ -132,6 +132,26 @@ def test_a_restarted_run_overrides_its_steps(tmp_path: Path) -> None:
     write_events(tmp_path / "b.tfevents.2", *(simple("acc", n, 2) for n in (3, 4)))
     points = metrics.series(metrics.Spec("tensorboard:acc", "max"), where(tmp_path))
     assert points == [metrics.Point(n, v) for n, v in ((1, 1.0), (2, 1.0), (3, 2.0), (4, 2.0))]
+
+
+def test_runs_at_the_same_time_are_not_merged(tmp_path: Path) -> None:
+    for run, begun in (("train", 10.0), ("validation", 11.0)):
+        path = tmp_path / "tb" / run / "events.out.tfevents.1"
+        write_events(path, *(simple("acc", step, begun / 100, begun + 3 * step) for step in (1, 2)))
+        os.utime(path, (begun, begun))
+    assert read(tmp_path, "tensorboard:acc").reason.startswith('several runs: "acc" is in train, validation at')
+    assert read(tmp_path, "acc").reason.endswith("write tensorboard:validation/acc for that one")
+    assert read(tmp_path, "tensorboard:train/acc").text == "0.1"
+    assert read(tmp_path, "tensorboard:validation/acc").text == "0.11"
+    (tmp_path / "run.log").write_text("acc: 0.7\n")
+    assert read(tmp_path, "acc").text == "0.7"
+    # One after the other: a run and its restart.
+    first = tmp_path / "tb" / "train" / "events.out.tfevents.1"
+    first.write_bytes(simple("acc", 1, 0.3, 1.0) + simple("acc", 2, 0.4, 2.0))
+    os.utime(first, (2.0, 2.0))
+    second = tmp_path / "tb" / "validation" / "events.out.tfevents.1"
+    second.write_bytes(simple("acc", 2, 0.5, 3.0) + simple("acc", 3, 0.6, 4.0))
+    assert read(tmp_path, "tensorboard:acc")[1:6] == (0.6, "0.6", 3, 0.6, 3)
 
 
 def test_order_of_trust(tmp_path: Path) -> None:
@@ -262,7 +282,7 @@ def test_wandb_offline(tmp_path: Path) -> None:
     assert 0 < read(tmp_path, "wandb:val/acc").n_values < 40
     path.write_bytes(wandb_file({"val/acc": 0.5, "_step": 0}, {"val/acc": math.nan, "_step": 1}))
     assert read(tmp_path, "wandb:val/acc").reason == "diverged: nan at step 1"
-    assert 'no "none" in the history' in read(tmp_path, "wandb:none").reason
+    assert read(tmp_path, "wandb:none").reason == 'no "none" in the history of run-abc.wandb; it has val/acc'
 
 
 def test_wandb_directory_beside_the_artifacts(tmp_path: Path) -> None:
@@ -290,6 +310,40 @@ def test_mlflow_sqlite(tmp_path: Path) -> None:
     store.commit()
     store.close()
     assert read(tmp_path, "mlflow:acc").reason == "diverged: inf at step 4"
+
+
+def test_a_store_of_mlflow_that_cannot_be_read(tmp_path: Path) -> None:
+    store = sqlite3.connect(tmp_path / "mlflow.db")
+    store.execute("create table runs (run_uuid text, start_time integer)")
+    store.execute("create table metrics (run_uuid text, key text, value real, timestamp int, step int, is_nan int)")
+    store.commit()
+    store.close()
+    whole = (tmp_path / "mlflow.db").read_bytes()
+    for broken in (whole.replace(b"run_uuid", b"run_\xff\xa4id"), whole[:5000], b"SQLite format 3\0" + b"x" * 5000):
+        (tmp_path / "mlflow.db").write_bytes(broken)
+        assert "mlflow.db cannot be read" in read(tmp_path, "mlflow:acc").reason
+
+
+def test_the_mlflow_run_that_is_meant(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def run(root: Path, experiment: str, name: str, start: int, value: float) -> None:
+        folder = root / experiment / name
+        (folder / "metrics").mkdir(parents=True)
+        (folder / "meta.yaml").write_text(f"run_id: {name}\nstart_time: {start}\n")
+        (folder / "metrics" / "acc").write_text(f"1 {value} 1\n")
+
+    run(tmp_path / "mlruns", "0", "a", 50_000, 0.1)
+    run(tmp_path / "mlruns", "1", "b", 60_000, 0.2)
+    assert read(tmp_path, "mlflow:acc").text == "0.2"  # the newest of all experiments
+    run(tmp_path / "shared", "0", "c", 60_000, 0.3)
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", f"file://{tmp_path / 'shared'}")
+    spec, place = metrics.Spec("mlflow:acc", "max"), where(tmp_path / "mlruns", started_at=50.0)
+    assert metrics.read(spec, place).text == "0.3"
+    run(tmp_path / "shared", "0", "d", 61_000, 0.4)  # another attempt's, perhaps
+    assert metrics.read(spec, place).reason.startswith("several runs: 2 with")
+    # By hand the given file is meant, whatever else there is.
+    with sqlite3.connect(tmp_path / "empty.db") as store:
+        store.execute("create table runs (run_uuid text, start_time integer)")
+    assert metrics.explain(str(tmp_path / "empty.db"), "acc").value is None
 
 
 def test_mlflow_files(tmp_path: Path) -> None:

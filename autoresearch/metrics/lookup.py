@@ -40,7 +40,8 @@ def find(name: str, where: Where, options: tuple[str, ...] = (), *, whole: bool 
     found = [part for part in (_board(name, where), _checkpoints(name, where)) if part is not None]
     text = console(name, where, options, whole=whole, steps=steps)
     found.append(text)
-    held = [part for part in found if part.values or part.faults]
+    # Several runs in TensorBoard say nothing where another source does.
+    held = [part for part in found if part.values] or [part for part in found if part.faults]
     if not held:
         return text._replace(trouble=_nothing(name, text, where))
     latest = max((_last_step(part) for part in held if part.values), default=-1)
@@ -74,9 +75,9 @@ def _board(name: str, where: Where) -> Found | None:
     from autoresearch.metrics import tensorboard
 
     for tag in tags_of(name):
-        series = tensorboard.merged(now, tag)
-        if series.values:
-            return Found(f"tensorboard {tag}", series.values, series.steps, single=series.single)
+        found = tensorboard.curve(now, tag)
+        if found is not None:
+            return found
     return None
 
 

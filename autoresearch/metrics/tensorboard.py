@@ -8,6 +8,8 @@ short ends its file: it is still being written, or its writer was killed.
 
 from __future__ import annotations
 
+import itertools
+import os
 import struct
 from array import array
 from collections.abc import Callable, Iterator
@@ -254,6 +256,46 @@ def merged(paths: list[str], tag: str) -> Series:
     return total
 
 
+def curve(paths: list[str], tag: str) -> Found | None:
+    """One tag's curve over the event files of an attempt; None where none of them has it.
+
+    A directory is a run. Runs one after the other are a run and its restarts; of several that went on at the same
+    time (`train` and `validation`, one a rank) none is the one that is meant, unless the tag names it: `RUN/TAG`.
+    """
+    runs: dict[str, list[str]] = {}
+    for path in paths:
+        runs.setdefault(os.path.dirname(path), []).append(path)
+    held = {run: series for run, of_run in runs.items() if (series := merged(of_run, tag)).values}
+    if len(held) > 1 and _at_once([runs[run] for run in held]):
+        common = os.path.commonpath(list(held))
+        names = sorted(os.path.basename(run) if run == common else os.path.relpath(run, common) for run in held)
+        shown = ", ".join(names[:6]) + (", ..." if len(names) > 6 else "")
+        why = f'several runs: "{tag}" is in {shown} at the same time; write tensorboard:{names[-1]}/{tag} for that one'
+        return Found(f"tensorboard {tag}", faults=((0, why),))
+    if held:
+        series = merged(paths, tag) if len(held) > 1 else next(iter(held.values()))
+        return Found(f"tensorboard {tag}", series.values, series.steps, single=series.single)
+    for at in (index for index, letter in enumerate(tag) if letter == "/"):
+        of_run = [path for path in paths if os.path.dirname(path).endswith(os.sep + tag[:at])]
+        if of_run and (found := curve(of_run, tag[at + 1 :])) is not None:
+            return found._replace(source=f"tensorboard {tag}")
+    return None
+
+
+def _at_once(runs: list[list[str]]) -> bool:
+    """Whether any two of the runs wrote at the same time, by the times in their event files."""
+    spans = []
+    for paths in runs:
+        times = [
+            struct.unpack_from("<d", data, low + 1)[0]
+            for path in paths
+            for data, low, high in records(path)
+            if high - low > 8 and data[low] == 9
+        ]
+        spans.append((min(times, default=0.0), max(times, default=0.0)))
+    return any(begun < ended for (_, ended), (begun, _) in itertools.pairwise(sorted(spans)))
+
+
 def roots(where: Where) -> list[str]:
     """Where event files are looked for, the attempt's logs first."""
     return [where.logs, where.artifacts, where.tree]
@@ -273,9 +315,9 @@ def find(tag: str, where: Where, *, everywhere: bool = True) -> Found:
     if not now:
         trouble = files.stale(old[-1]) if old else f"no TensorBoard event file below {places[0]}"
         return Found(source, trouble=trouble)
-    series = merged(now, tag)
-    if series.values:
-        return Found(source, series.values, series.steps, single=series.single)
+    found = curve(now, tag)
+    if found is not None:
+        return found
     known = list(dict.fromkeys(name for path in now for name in tags(path)))
     some = ", ".join(known[:8]) + (", ..." if len(known) > 8 else "")
     return Found(source, trouble=f'no scalar "{tag}" in TensorBoard; it has {some or "no scalars"}')

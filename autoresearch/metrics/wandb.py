@@ -8,6 +8,7 @@ rows are missing.
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
 import struct
@@ -102,6 +103,19 @@ def history(path: str, key: str) -> Iterator[tuple[object, int | None]]:
             continue
 
 
+def _keys(path: str) -> list[str]:
+    """The keys of the first rows of a run's history."""
+    keys: dict[str, None] = {}
+    try:
+        for data in itertools.islice(records(path), 200):
+            for number, wire, start, end in fields(data, 0, len(data)):
+                if number == 2 and wire == 2:
+                    keys.update(dict.fromkeys(name for name in _row(data, start, end)[0] if not name.startswith("_")))
+    except (OSError, ValueError, IndexError, struct.error):
+        pass
+    return list(keys)
+
+
 def roots(where: Where) -> list[str]:
     """Where offline runs are looked for: W&B's directory beside the artifacts, the logs, the tree."""
     beside = os.path.join(os.path.dirname(where.artifacts), "wandb") if where.artifacts else ""
@@ -120,5 +134,8 @@ def find(key: str, where: Where) -> Found:
         if found.values or found.faults:
             return found
     if now:
-        return Found(source, trouble=f'no "{key}" in the history of {os.path.basename(now[-1])}')
+        some = ", ".join(_keys(now[-1])[:8])
+        return Found(
+            source, trouble=f'no "{key}" in the history of {os.path.basename(now[-1])}; it has {some or "no rows"}'
+        )
     return Found(source, trouble=files.stale(old[-1]) if old else "no offline W&B run (run-*.wandb) of this attempt")

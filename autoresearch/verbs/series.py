@@ -13,6 +13,8 @@ from autoresearch.rows import Row
 def run() -> int:
     """Print the curve as TSV, or as data with JSON=1."""
     opened = campaign.open_any()
+    if metrics.split(opened.plan.metric)[0] == "command":
+        raise Refused("series", "the metric's program prints one number, not a curve", "make summarize shows it")
     row = _row(opened)
     where = opened.where.attempt(row.experiment, row.number)
     points = metrics.series(
