@@ -16,6 +16,7 @@ from typing import NamedTuple
 from autoresearch import files, names, paths
 
 _SLOT = 12 * 1024  # at least; and four times the first state, which grows by its row
+WITHDRAWN = "withdrawn"
 
 
 class State(NamedTuple):
@@ -24,7 +25,7 @@ class State(NamedTuple):
     experiment: str
     attempt: int
     smoke: bool
-    phase: str  # reserved, launched, ended, concluded
+    phase: str  # reserved, launched, ended, concluded; or WITHDRAWN
     branch: str
     commit: str
     parent_commit: str
@@ -64,6 +65,11 @@ class State(NamedTuple):
     def idea(self) -> str:
         """The experiment whose verdict this run is for: its own, or the one that it confirms."""
         return idea_of(self.experiment, self.role, self.confirms)
+
+    @property
+    def refusal(self) -> str:
+        """Why it was withdrawn: what ended its waiting."""
+        return self.waited.removeprefix("autoresearch: ")
 
     @property
     def is_first(self) -> bool:
@@ -122,12 +128,14 @@ def _forget(*found: str) -> None:
 def of(where: paths.Campaign, name: str) -> list[State]:
     """Return the runs under way for an experiment, or the attempt of that id; those that confirm it first.
 
-    Between two runs of a chain none is there for a moment: it is waited for.
+    Between two runs of a chain none is there for a moment: it is waited for. With none at all, the one that was
+    withdrawn and whom nobody was told of is meant.
     """
     for _ in range(40):
         states = every(where)
         mine = [state for state in states if name in (state.idea, state.id)]
         mine = mine or [state for state in states if state.experiment == name]
+        mine = mine or [state for state in withdrawn(where) if name in (state.idea, state.id)]
         if mine or not any(map(files.is_locked, _chains(where, name))):
             return mine
         time.sleep(0.05)
@@ -197,6 +205,15 @@ def remove(where: paths.Campaign, state: State) -> None:
 
 def every(where: paths.Campaign) -> list[State]:
     """Return the attempts that have no finished record yet, oldest reservation first."""
+    return [state for state in _kept(where) if state.phase != WITHDRAWN]
+
+
+def withdrawn(where: paths.Campaign) -> list[State]:
+    """Return the attempts that were given up before they ran, kept until somebody is told or calls them again."""
+    return [state for state in _kept(where) if state.phase == WITHDRAWN]
+
+
+def _kept(where: paths.Campaign) -> list[State]:
     try:
         found = [entry for entry in os.listdir(where.state) if entry.endswith(".json") and entry[0] != "."]
     except FileNotFoundError:

@@ -210,7 +210,9 @@ def withdraw(opened: Campaign, state: State, refusal: AutoresearchError) -> None
     session.checkpoint(opened.where, f"{session.WITHDRAWN} {state.id}", refusal.why)
     conclude.give_tree_back(opened, state)
     if state.is_first:
-        attempts.update(opened.where, state._replace(phase="withdrawn", waited=str(refusal), row=[str(refusal.code)]))
+        attempts.update(
+            opened.where, state._replace(phase=attempts.WITHDRAWN, waited=str(refusal), row=[str(refusal.code)])
+        )
     else:
         attempts.remove(opened.where, state)
 

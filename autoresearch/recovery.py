@@ -39,8 +39,12 @@ def finish(opened: Campaign) -> list[State]:
     for state in attempts.every(opened.where):
         if is_orphan(opened, state) and _finish_one(opened, state):
             done.append(state)
-            on = attempts.is_supervised(opened.where, state)
-            talk.note(f"{state.id} had lost its supervisor and is {'followed again' if on else 'recorded now'}")
+            what = "had lost its supervisor and is recorded now"
+            if attempts.is_supervised(opened.where, state):
+                what = "had lost its supervisor and is followed again"
+            elif state.phase == "reserved":
+                what = "was cut off before it ran: it has no row, its branch stays"
+            talk.note(f"{state.id} {what}")
     return done
 
 
@@ -105,7 +109,9 @@ def settle(opened: Campaign, state: State) -> bool:
 
     An attempt that was reserved but never launched leaves no row: its place in the count is free again.
     """
-    if state.phase in ("reserved", "withdrawn"):
+    if state.phase == attempts.WITHDRAWN:
+        return False  # it is kept until somebody is told
+    if state.phase == "reserved":
         session.checkpoint(opened.where, f"{session.WITHDRAWN} {state.id}", "it was cut off before it ran")
         give_up(opened, state)
         return False

@@ -80,7 +80,7 @@ def _check_free(draft: Draft, states: list[State]) -> None:
 
     A run that confirms another idea is none of its parent's own: several ideas may have theirs confirmed at once.
     """
-    busy = [s for s in states if s.idea == draft.idea and s.phase != "withdrawn" and s.lock != draft.lock]
+    busy = [s for s in states if s.idea == draft.idea and s.lock != draft.lock]
     if busy:
         why = f"{draft.idea!r} is under way ({busy[0].id})"
         raise Refused("experiment", why, f"make wait NAME={draft.idea}, or make stop NAME={draft.idea}")

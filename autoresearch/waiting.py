@@ -127,7 +127,7 @@ def after_waiting(opened: Campaign, state: State) -> int:
 def was_withdrawn(opened: Campaign, state: State) -> bool:
     """Return whether an attempt was given up before it ran and nobody was told yet."""
     left = attempts.read(attempts.path(opened.where, state.id))
-    return left is not None and left.phase == "withdrawn" and not attempts.is_supervised(opened.where, left)
+    return left is not None and left.phase == attempts.WITHDRAWN and not attempts.is_supervised(opened.where, left)
 
 
 def never_ran(opened: Campaign, state: State) -> bool:
@@ -214,10 +214,10 @@ def _row_of(opened: Campaign, state: State) -> tuple[Row, list[Row], bool] | Non
 
 
 def _unfinished(opened: Campaign, left: State) -> None:
-    if left.phase == "withdrawn":
+    if left.phase == attempts.WITHDRAWN:
         code = int(left.row[0]) if left.row else 1
         attempts.remove(opened.where, left)
-        error = AutoresearchError("withdrawn", left.waited.removeprefix("autoresearch: "))
+        error = AutoresearchError("withdrawn", left.refusal)
         error.code = code
         raise error
     log = progress.log_of(opened.where, left)

@@ -106,8 +106,15 @@ def test_a_busy_device(make_repo: Callable[..., Path], tmp_path: Path, hermetic:
     assert second.states() == []
     assert [row.experiment for row in second.rows()] == ["baseline"]
     assert second.ok("experiment", DETACH="1", WAIT="0.2s", **idea("w")).strip() == "w"
-    told = until(lambda: (done := second.call("wait", NAME="w")).returncode == 75 and done)
+    told = until(lambda: second.status()["withdrawn"])
+    assert told[0]["id"] == "w"
+    where = second.status()
+    assert (where["attempted"], where["running"], where["orphans"]) == (1, [], [])
+    assert second.idea("x", WAIT="0s").returncode == 75
+    told = second.call("wait", NAME="w")
+    assert told.returncode == 75
     assert "c/y" in told.stderr
+    assert second.status()["withdrawn"] == []
     waiting = second.spawn("experiment", **idea("z"))
     until(lambda: "waiting" in str(second.status()["running"]))
     assert second.ok("status").count("waiting for the device") == 1

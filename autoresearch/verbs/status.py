@@ -57,6 +57,7 @@ def data(opened: Campaign, book: ledger.Ledger, states: list[State], orphans: li
         "latest": result(rows[-1] if rows else None),
         "running": [running(opened, state) for state in states],
         "orphans": [state.id for state in orphans],
+        "withdrawn": [{"id": state.id, "why": state.refusal} for state in attempts.withdrawn(opened.where)],
         "torn_lines": book.torn,
         "on_scratch": [list(pair) for pair in report.held_on_disk(opened, rows, within_s=LOOK_S).sizes[:SHOWN]],
         "next": standing.next_step(opened.name, rows, states, where.met)[1],
@@ -119,6 +120,8 @@ def lines(facts: dict[str, object]) -> list[str]:
         out.append(f"running    {_running(item)}")
     if facts["orphans"]:
         out.append(f"orphans    {' '.join(facts['orphans'])}: recovery started")  # type: ignore[arg-type]
+    for item in facts["withdrawn"]:  # type: ignore[attr-defined]
+        out.append(talk.one_line(f"withdrawn  {item['id']} before it ran: {item['why']}", 200))
     if facts["on_scratch"]:
         held = ", ".join(f"{name} {size}" for name, size in facts["on_scratch"])  # type: ignore[attr-defined]
         out.append(f"on scratch {held}")

@@ -14,11 +14,13 @@ def run() -> int:
     mine = attempts.of(opened.where, name)
     if not mine:
         raise Refused("stop", f"no attempt of {name!r} is running", "make status")
+    if waiting.was_withdrawn(opened, mine[0]):
+        return waiting.answer(opened, mine[0])  # which says why
     waiting.ask_to_stop(opened, mine[0])
     # The run has its grace, then KILL, then the row: what takes longer is a hung disk or a queue.
     waiting.until_over(opened, mine[0], launch.grace_s(opened) + 60)
     if waiting.never_ran(opened, mine[0]):
-        recovery.finish(opened)
+        attempts.remove(opened.where, mine[0])
         talk.note(f"{mine[0].id} was stopped before it ran: it has no row, its branch stays")
         return 0
     waiting.after_waiting(opened, mine[0])
