@@ -75,7 +75,7 @@ def goes_on(campaign: Campaign, state: State, row: Row) -> bool:
     """Return whether further runs follow an attempt before its idea has a verdict."""
     from autoresearch import series_of_runs
 
-    return row.end_cause != "stopped" and series_of_runs.next_draft(campaign, state, row) is not None
+    return not series_of_runs.is_cut(row) and series_of_runs.next_draft(campaign, state, row) is not None
 
 
 def guarded_signals(campaign: Campaign, where: Where) -> dict[str, float]:

@@ -11,6 +11,9 @@ from autoresearch.rows import Row, holding, places
 from autoresearch.rules import judging, verdict
 from autoresearch.sessions import session
 
+# How a run ends that says nothing of what it ran: somebody stopped it, or its machine failed it.
+NO_ANSWER = ("stopped", "lost", "launcher", "disk")
+
 
 def unconfirmed(rows: Sequence[Row], commit: str) -> Row | None:
     """Return the row whose gain waits for its fresh pairs; None when its commit has a verdict, also a person's."""
@@ -76,11 +79,11 @@ def compared_commit(rows: Sequence[Row], idea: Row) -> str:
 
 
 def confirmation(rows: Sequence[Row], idea: Row, pairs: int) -> verdict.Confirmation:
-    """Return the fresh runs of an idea so far. A run that somebody stopped says nothing and is made again."""
+    """Return the fresh runs of an idea so far. One that says nothing is not among them, and is made again."""
     runs = [
         ("candidate" if row.commit == idea.commit else "parent", row.value if row.status != "crash" else None)
         for row in fresh_runs(rows, idea)
-        if row.end_cause != "stopped"
+        if row.end_cause not in NO_ANSWER
     ]
     return verdict.Confirmation(pairs, tuple(runs))
 

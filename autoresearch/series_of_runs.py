@@ -18,7 +18,7 @@ def next_one(campaign: Campaign, last: State) -> State | None:
     A stop rule that is met ends the chain like any launch; what was measured until then stands.
     """
     row = ledger.find(campaign.rows(smoke=last.smoke), last.experiment, last.attempt)
-    if row is None or row.end_cause == "stopped" or attempts.stop_asked(campaign.where, last):
+    if row is None or is_cut(row) or attempts.stop_asked(campaign.where, last):
         return None
     draft = next_draft(campaign, last, row)
     if draft is None:
@@ -29,6 +29,11 @@ def next_one(campaign: Campaign, last: State) -> State | None:
     except AutoresearchError as refusal:
         session.checkpoint(campaign.where, f"no run follows {last.id}", refusal.why)
         return None
+
+
+def is_cut(row: Row) -> bool:
+    """Return whether a run ends its chain: it was stopped, or is a confirming one that would be made again for ever."""
+    return row.end_cause == "stopped" or (bool(parents.confirms(row)) and row.end_cause in confirming.NO_ANSWER)
 
 
 def next_draft(campaign: Campaign, last: State, row: Row) -> Draft | None:

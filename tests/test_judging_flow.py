@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from autoresearch import attempts, conclude, launch, ledger, recovery, waiting
+from autoresearch import attempts, conclude, confirming, launch, ledger, recovery, series_of_runs, waiting
 from autoresearch.campaign import Campaign
 from autoresearch.errors import Refused
 from autoresearch.launchers import Outcome
@@ -271,3 +271,18 @@ def test_a_kill_between_the_last_confirming_row_and_the_verdict_loses_none(make:
     rows = opened.rows()
     assert [(found.id, found.status) for found in rows] == [(i, "keep") for i in ("baseline", "y", "baseline.2", "y.2")]
     assert rows[1].reason.startswith("confirmed: better than baseline by 0.28 in 1 fresh pairs")
+
+
+@pytest.mark.parametrize("cause", ["stopped", "lost", "launcher", "disk"])
+def test_a_confirming_run_that_its_machine_failed_says_nothing_of_the_idea(make: Make, cause: str) -> None:
+    opened = make(confirm=1)
+    made_for = judging.confirming("y")
+    idea = row("y", 0.9, "discard", reason="unconfirmed: better than baseline by 0.4", verdict_by="rule")
+    cut = row("y", None, attempt=2, reason=f"{made_for}: {cause}", end_cause=cause)
+    rows = [row("baseline", 0.5), idea, cut, cut._replace(attempt="3")]
+    for one in rows:
+        ledger.append(opened.ledger_path, one)
+    assert confirming.confirmation(rows, idea, 1).needed() == ["parent", "candidate"]
+    last = state("y", 3, role="confirm", confirms="y", lock="y.lock", pairs=1)
+    assert series_of_runs.next_one(opened, last) is None  # it would be made again for ever
+    assert confirming.next_run(opened, rows, idea, 1).experiment == "baseline"
