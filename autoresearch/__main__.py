@@ -26,6 +26,10 @@ def main(argv: list[str]) -> int:
         print(error, file=sys.stderr)
         return error.code
     except KeyboardInterrupt:
+        # Die of the signal: a script around us takes an exit code for an answer, and would go on with its next line.
+        sys.stdout.flush()
+        _signal.signal(_signal.SIGINT, _signal.SIG_DFL)
+        os.kill(os.getpid(), _signal.SIGINT)
         return 130
     except BrokenPipeError:
         # The reader (head, less) is gone; without this Python reports it once more at exit.

@@ -36,9 +36,15 @@ def ctrl_c_ends(opened: Campaign, state: State) -> Iterator[None]:
     """Let Ctrl-C ask an attempt to end, at any moment from before its launch on, while this process goes on waiting.
 
     Where the caller ignores Ctrl-C (a job in the background of a script), it stays ignored.
+
+    Raises:
+        KeyboardInterrupt: all was said after a Ctrl-C; a script around us is not to go on with its next idea.
     """
+    asked = False
 
     def ask(_signum: int, _frame: object) -> None:
+        nonlocal asked
+        asked = True
         ask_to_stop(opened, state)
         text = f"autoresearch: {state.id} was asked to end; its row follows (a second Ctrl-C changes nothing)\n"
         os.write(2, text.encode())  # print is not to be entered twice
@@ -50,6 +56,8 @@ def ctrl_c_ends(opened: Campaign, state: State) -> Iterator[None]:
         yield
     finally:
         signal.signal(signal.SIGINT, before)
+    if asked:
+        raise KeyboardInterrupt
 
 
 def ask_to_stop(opened: Campaign, state: State) -> None:

@@ -6,6 +6,7 @@ import os
 import pty
 import re
 import select
+import shlex
 import signal
 import subprocess
 import time
@@ -31,8 +32,8 @@ def lab(make_repo: Callable[..., Path], tmp_path: Path, hermetic: Path) -> Lab:
 class Terminal:
     """A verb in the foreground of a terminal of its own."""
 
-    def __init__(self, lab: Lab, verb: str, **knobs: str) -> None:
-        argv = lab.argv(verb, {"REPO": str(lab.repo), **knobs}, make=True)
+    def __init__(self, lab: Lab, verb: str, argv: list[str] | None = None, **knobs: str) -> None:
+        argv = argv or lab.argv(verb, {"REPO": str(lab.repo), **knobs}, make=True)
         self.pid, self.fd = pty.fork()
         if self.pid == 0:
             os.chdir("/")
@@ -84,6 +85,23 @@ def test_ctrl_c_after_the_launch(lab: Lab, delay: float) -> None:
     assert "was asked to end" in text
     assert "crash" in text
     assert "Traceback" not in text
+    assert lab.row("y").end_cause == "stopped"
+    lab.check()
+
+
+@pytest.mark.parametrize("verb", ["experiment", "wait"])
+def test_ctrl_c_ends_the_script_around_a_verb(lab: Lab, verb: str) -> None:
+    """bash goes on to the next line of a script unless the program died of the signal."""
+    knobs = idea("y", "sleep=30") if verb == "experiment" else {"NAME": "y"}
+    if verb == "wait":
+        lab.ok("experiment", DETACH="1", **idea("y", "sleep=30"))
+    line = shlex.join(lab.argv(verb, {"REPO": str(lab.repo), **knobs}))
+    terminal = Terminal(lab, verb, ["bash", "-c", f"echo waiting; {line}; echo went on"])
+    until(lambda: not terminal.read(0.05) or (launched(lab, "y") and b"waiting" in terminal.text))
+    terminal.read(0.5)
+    terminal.ctrl_c()
+    assert "went on" not in terminal.end().replace("echo went on", "")
+    assert lab.call("stop", NAME="y").returncode == (3 if verb == "experiment" else 0)
     assert lab.row("y").end_cause == "stopped"
     lab.check()
 
