@@ -208,6 +208,17 @@ def test_a_controller_that_dies_is_not_a_job_that_vanished(launcher: Slurm, tmp_
     assert run.result().end_cause == "exit 5"
 
 
+def test_the_cap_is_kept_while_the_controller_is_dead(launcher: Slurm, tmp_path: Path, cluster: str) -> None:
+    run = Run(launcher, make_job(tmp_path, ["sleep", "4248.5"], cap_s=12.0))
+    run.wait_started()
+    saved = Path(cluster, "state", "job_state")
+    wait_until(lambda: saved.stat().st_mtime > run.recorder.began[0] + 1)
+    os.kill(int(Path(cluster, "run", "slurmctld.pid").read_text()), signal.SIGKILL)
+    wait_until(lambda: not marked("4248.5"), 45)
+    bring_up("slurm", cluster)
+    assert run.result().end_cause == "timeout"
+
+
 def test_a_start_that_slurm_forgot_leaves_nothing_behind(launcher: Slurm, tmp_path: Path, cluster: str) -> None:
     run = Run(launcher, make_job(tmp_path, ["sleep", "4247.5"]))
     run.wait_started()

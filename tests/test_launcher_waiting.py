@@ -117,6 +117,34 @@ def test_away_is_not_gone(job: Job) -> None:
     assert follow(stage, job).outcome.end_cause == "ok"
 
 
+@pytest.mark.parametrize("seen", [True, False])
+def test_the_cap_is_kept_while_the_engine_is_away(job: Job, seen: bool) -> None:
+    """Also by whoever takes the run up in the meantime, and only knows what it noted itself."""
+    before = [(5.0, RUNNING)] if seen else []
+    stage = Stage(*before, Sight("away", started_at=None if seen else START))
+    stage.after_end = CANCELLED
+    assert follow(stage, job._replace(cap_s=100.0)).outcome.end_cause == "timeout"
+    assert stage.ends[0][0] == pytest.approx(100.0, abs=2.0)
+
+
+def test_a_stop_and_the_deadline_count_while_the_engine_is_away(job: Job) -> None:
+    recorder = Recorder()
+    stage = Stage((5.0, RUNNING), Sight("away"))
+    stage.after_end = CANCELLED
+    stage.when[50.0] = recorder.stop
+    assert follow(stage, job, recorder=recorder).outcome.end_cause == "stopped"
+    assert stage.ends[0][0] == pytest.approx(50.0, abs=2.0)
+    stage = Stage((5.0, PENDING), Sight("away"))
+    stage.after_end = CANCELLED
+    outcome = follow(stage, job._replace(cap_s=60.0, deadline=START + 300.0)).outcome
+    assert (outcome.end_cause, stage.ends[0][0]) == ("stopped", pytest.approx(240.0, abs=10.0))
+
+
+def test_notes_of_a_run_before_its_requeue_use_up_nothing(job: Job) -> None:
+    stage = Stage((5.0, RUNNING), (5.0, PENDING), (900.0, Sight("away", started_at=START)), (90.0, RUNNING), OK)
+    assert follow(stage, job._replace(cap_s=100.0)).outcome.end_cause == "ok"
+
+
 @pytest.mark.parametrize(("phase", "bound"), [("gone", 60.0), ("away", 6 * 3600.0)])
 def test_a_missing_job_is_lost_after_its_bound(job: Job, phase: str, bound: float) -> None:
     stage = Stage((5.0, RUNNING), Sight(phase))
@@ -124,6 +152,20 @@ def test_a_missing_job_is_lost_after_its_bound(job: Job, phase: str, bound: floa
     assert (ended.outcome.end_cause, ended.outcome.exit_code) == ("lost", None)
     assert stage.time == pytest.approx(bound + 5.0, abs=20.0)
     assert stage.ends, "it shall not go on unwatched"
+
+
+def test_a_job_that_vanished_is_not_asked_for_without_a_pause(job: Job) -> None:
+    stage = Stage((5.0, RUNNING), Sight("gone"))
+    looks = [0]
+    look = stage.look
+
+    def counted() -> Sight:
+        looks[0] += 1
+        assert looks[0] < 200
+        return look()
+
+    stage.look = counted  # type: ignore[method-assign]
+    assert follow(stage, job._replace(cap_s=10.0)).outcome.end_cause == "lost"
 
 
 def test_a_job_that_is_forgotten_at_once_after_our_request_ended_for_our_reason(job: Job) -> None:

@@ -45,7 +45,7 @@ class RayJobEngine:
         found, noted = self.cluster.get("rayjobs.ray.io", self.name), read_state(self.state)
         self.noted = noted
         if found.away:
-            return self._by_notes(noted, NOTED_S) or Sight("away", found.away)
+            return self._by_notes(noted, NOTED_S) or Sight("away", found.away, started_at=noted.began)
         if found.data is None:
             left = self.cluster.clusters_of(self.name)
             if left:

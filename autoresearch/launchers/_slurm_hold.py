@@ -20,7 +20,7 @@ from autoresearch.launchers import _slurm_submit as submission
 from autoresearch.launchers import _slurm_unanswered as unanswered
 from autoresearch.launchers._calls import Answer, call, refuse_secrets
 from autoresearch.launchers._remote import SILENT
-from autoresearch.launchers._script import CANNOT_START, read_state, render, token_of, write
+from autoresearch.launchers._script import Noted, cancel_by_file, read_state, render, token_of, write
 from autoresearch.launchers._waiting import Clock, Sight, cause_of
 from autoresearch.running.keeper import SPARED
 
@@ -31,6 +31,7 @@ if [[ -e {state}.cancelled ]]; then exit 143; fi
 exec sleep infinity
 """
 AWAY_S = 60.0
+NOTED_S = 30.0  # with the controller away, a script's own word counts after this
 STEP_S = 20.0  # a step is listed within a second; a busy controller may need longer
 
 
@@ -250,27 +251,35 @@ class StepEngine:
         listed = _steps(self.allocation)
         noted = read_state(self.where.state)
         if isinstance(listed, Answer):
-            return Sight("away", listed.text)
+            return self._away(listed, noted)
         if self.step in listed:
             return Sight("running", f"step {self.step}", started_at=noted.began, host=noted.host)
         record = calls.look_up(self.allocation)
         if isinstance(record, Answer):
-            return Sight("away", record.text)
+            return self._away(record, noted)
         over = record is None or record.state in calls.ENDED or record.state == "COMPLETING"
-        if noted.failed:
-            return Sight("ended", noted.failed, "launcher", CANNOT_START, noted.began, noted.ended, noted.host)
-        if over and (noted.exit_code is None or noted.stopped):
+        if over and not noted.failed and (noted.exit_code is None or noted.stopped):
             cause = "cancelled" if self.asked else "launcher"
             reason = f"the held allocation {self.allocation} has ended"
             return Sight("ended", reason, cause, None, noted.began, noted.ended, noted.host)
-        if noted.exit_code is not None:
-            cause = "cancelled" if self.asked or noted.stopped else cause_of(noted.exit_code)
-            return Sight("ended", "", cause, noted.exit_code, noted.began, noted.ended, noted.host)
-        return Sight("gone")
+        return self._by_notes(noted) or Sight("gone")
+
+    def _away(self, answer: Answer, noted: Noted) -> Sight:
+        if noted.ended is not None and self.clock.now() - noted.ended < NOTED_S:
+            return Sight("away", answer.text)
+        return self._by_notes(noted) or Sight("away", answer.text, started_at=noted.began)
+
+    def _by_notes(self, noted: Noted) -> Sight | None:
+        if noted.exit_code is None:
+            return None
+        cause = "cancelled" if self.asked or noted.stopped else cause_of(noted.exit_code)
+        cause = "launcher" if noted.failed else cause
+        return Sight("ended", noted.failed, cause, noted.exit_code, noted.began, noted.ended, noted.host)
 
     def end(self, force: bool) -> None:
-        """TERM to the step's processes, then KILL; the allocation stays."""
+        """TERM to the step's processes, then KILL; the allocation stays. The file reaches a step nobody can ask for."""
         self.asked = True
+        cancel_by_file(self.where.state)
         if self.step.endswith(".over"):
             return
         calls.query(["scancel", *([] if force else ["--signal=TERM"]), self.step])

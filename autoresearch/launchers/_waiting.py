@@ -14,6 +14,7 @@ from autoresearch.launchers import Job, Outcome, Watch
 from autoresearch.running.endcause import Evidence, classify, tail
 
 SLICE_S = 0.5  # a stop request is seen this soon, however slow the polling
+TOO_LATE = "cancelled while pending: the deadline leaves no room for it"
 AGAIN_S = 15.0  # a request to end that had no effect is repeated
 
 
@@ -21,7 +22,8 @@ class Sight(NamedTuple):
     """One look at a job. Times are epoch seconds.
 
     `phase`: `pending` (queued), `starting` (its machines come up, the run itself has not begun), `running`,
-    `ended`, `gone` (the engine answers and does not know it), `away` (the engine does not answer).
+    `ended`, `gone` (the engine answers and does not know it), `away` (the engine does not answer; `started_at` is
+    then what the run itself noted).
     `cause` of an ended job is a word of DESIGN section 2, or `cancelled` when somebody ended it.
     """
 
@@ -121,9 +123,11 @@ class Following:
     def _step(self, sight: Sight) -> Ended | None:
         if sight.phase == "ended":
             return self._conclude(sight)
-        if sight.phase in ("gone", "away"):
+        if sight.phase == "gone":
             return self._missing(sight)
-        if sight.phase == "running":
+        if sight.phase == "away":
+            self._unseen(sight)
+        elif sight.phase == "running":
             self._running(sight)
         else:
             self._waiting(sight)
@@ -131,7 +135,7 @@ class Following:
             self._end("stopped", "stop was asked for")
         self._insist()
         self._say(sight.phase, sight.detail)
-        return None
+        return self._missing(sight) if sight.phase == "away" else None
 
     def _say(self, phase: str, detail: str) -> None:
         text = f"{phase}: {detail}" if detail else phase
@@ -152,6 +156,15 @@ class Following:
         word = "the engine does not know the job" if sight.phase == "gone" else "the engine does not answer"
         reason = f"{word} since {bound:.0f} s" + (f": {sight.detail}" if sight.detail else "")
         return self._conclude(sight._replace(cause="lost", detail=reason))
+
+    def _unseen(self, sight: Sight) -> None:
+        """Keep cap and deadline while the engine does not answer. Notes may be of the run before a requeue."""
+        if self.run_since is not None:
+            self._running(sight._replace(started_at=self.told_start))
+        elif sight.started_at is not None and self.starts == 0:
+            self._running(sight)
+        elif not self.want and not self._fits():
+            self._end("stopped", TOO_LATE)
 
     def _running(self, sight: Sight) -> None:
         now = self.clock.now()
@@ -178,7 +191,7 @@ class Following:
             if limits.startup_s is not None and waited >= limits.startup_s:
                 self._end("launcher", f"no run after {waited:.0f} s of start-up")
         elif not self._fits():
-            self._end("stopped", "cancelled while pending: the deadline leaves no room for it")
+            self._end("stopped", TOO_LATE)
         elif limits.queue_s is not None and waited >= limits.queue_s:
             self._end("launcher", f"pending for {waited:.0f} s ({sight.detail or 'no reason given'})")
 
@@ -241,9 +254,9 @@ class Following:
 
     def _sleep(self, pause: float) -> None:
         """Sleep for `pause`, less when a cap falls or a stop is asked for in between."""
-        until = self.clock.monotonic() + pause
-        cap = self._cap()
-        if self.run_since is not None and cap is not None and not self.want:
+        now, cap = self.clock.monotonic(), self._cap()
+        until = now + pause
+        if self.run_since is not None and cap is not None and not self.want and self.run_since + cap >= now:
             until = min(until, self.run_since + cap + 0.01)
         while True:
             left = until - self.clock.monotonic()

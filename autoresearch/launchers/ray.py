@@ -91,7 +91,7 @@ class RayEngine:
         if reply.status == 404:
             return self._by_notes(noted, 0.0) or Sight("gone")
         if reply.status != 200:
-            return self._by_notes(noted, NOTED_S) or Sight("away", _short(reply))
+            return self._by_notes(noted, NOTED_S) or Sight("away", _short(reply), started_at=noted.began)
         status, data = str(reply.data.get("status")), reply.data
         begun, over = _seconds(data.get("start_time")), _seconds(data.get("end_time"))
         if status == "PENDING":
@@ -136,8 +136,10 @@ class RayEngine:
         end = Sight("ended", "by the job's notes", "", noted.exit_code, noted.began, noted.ended, noted.host)
         if noted.failed:
             return end._replace(cause="launcher", detail=noted.failed)
-        if noted.stopped:
+        if noted.stopped and self.asked_at is None:
             return end._replace(cause="launcher", exit_code=None, detail="its Ray head went away")
+        if noted.stopped:
+            return end._replace(cause="cancelled")
         return end._replace(cause=cause_of(noted.exit_code))
 
 

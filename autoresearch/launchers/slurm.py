@@ -28,7 +28,6 @@ LAUNCH_FAILED = re.compile(r"launch.failed|JobLaunchFailure", re.IGNORECASE)
 NOT_STARTED = 53  # Slurm's "signal" of a script that could not be started: output path, working directory
 ORPHAN_S = 60.0
 BRIEF_S = 3.0
-NOTED_S = 30.0  # with the controller away, the script's own word counts after this
 
 
 class SlurmEngine:
@@ -94,9 +93,9 @@ class SlurmEngine:
         return Sight("ended", why, "launcher", None, noted.began, noted.ended, noted.host, noted.began is None)
 
     def _away(self, answer: Answer, noted: Noted) -> Sight:
-        if noted.ended is not None and self.clock.now() - noted.ended > NOTED_S:
+        if noted.ended is not None and self.clock.now() - noted.ended > held.NOTED_S:
             return self._by_notes(noted, "the controller does not answer")
-        return Sight("away", answer.text)
+        return Sight("away", answer.text, started_at=noted.began if noted.ended is None else None)
 
     @staticmethod
     def _is_of(record: calls.Record, noted: Noted) -> bool:
