@@ -223,6 +223,25 @@ def test_json_lines(tmp_path: Path) -> None:
     assert read(tmp_path, "jsonl:m.jsonl:eval.loss").reason == "diverged: nan at step 3"
 
 
+def test_what_is_no_regular_file_is_not_opened(tmp_path: Path) -> None:
+    for name in ("m.jsonl", "run-1.wandb", "events.out.tfevents.1", "mlflow.db", "run.log"):
+        os.mkfifo(tmp_path / name)
+    (tmp_path / "loop.jsonl").symlink_to("loop.jsonl")
+    (tmp_path / "m.csv").mkdir()
+    reasons = {
+        "jsonl:m.jsonl:a": "it is no regular file",
+        "jsonl:loop.jsonl:a": "loop.jsonl is neither",
+        "csv:m.csv:a": "it is no regular file",
+        "wandb:a": "no offline W&B run",
+        "tensorboard:a": "no TensorBoard event file",
+        "mlflow:a": "no MLflow store",
+        "log:/a (.*)/": "it is no regular file",
+        "a": "the log is empty",
+    }
+    for metric, reason in reasons.items():
+        assert reason in read(tmp_path, metric).reason
+
+
 def test_json_documents(tmp_path: Path) -> None:
     document = {"step": 7, "scores": {"val:acc": 0.5}, "tag/x": {"2": 0.1, "10": 0.3}, "list": [1, 2.5]}
     (tmp_path / "m.json").write_text(json.dumps(document))
@@ -232,6 +251,8 @@ def test_json_documents(tmp_path: Path) -> None:
     assert read(tmp_path, "json:m.json:list.0").text == "1"
     (tmp_path / "m.json").write_text('{"a": 1')
     assert "not whole JSON" in read(tmp_path, "json:m.json:a").reason
+    (tmp_path / "m.json").write_text('{"a": 1}\n{"a": 2}\n')
+    assert "for JSON lines write jsonl:" in read(tmp_path, "json:m.json:a").reason
 
 
 @pytest.mark.parametrize(("name", "mark"), [("m.csv", ","), ("m.tsv", "\t"), ("m.csv", ";")])
@@ -240,6 +261,8 @@ def test_csv(tmp_path: Path, name: str, mark: str) -> None:
     (tmp_path / name).write_text("\ufeff" + "\n".join(mark.join(row) for row in rows))
     assert read(tmp_path, f"csv:{name}:val loss")[1:6] == (0.25, "0.25", 3, 0.5, 2)
     assert "it has epoch, step, val loss" in read(tmp_path, f"csv:{name}:loss").reason
+    (tmp_path / name).write_text(f"step{mark}acc{mark}acc\n1{mark}0.5{mark}0.6\n")
+    assert read(tmp_path, f"csv:{name}:acc").reason.startswith("several numbers: more than one column")
 
 
 @RELAXED

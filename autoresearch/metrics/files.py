@@ -22,7 +22,7 @@ def fresh(path: str, started_at: float) -> bool:
 
 
 def walk(root: str, *, own: bool = False, depth: int = DEPTH) -> Iterator[str]:
-    """Every file at or below `root`, without following links to directories.
+    """Every regular file at or below `root`, without following links to directories.
 
     Args:
         root: a file or a directory; nothing is yielded when it does not exist.
@@ -38,7 +38,8 @@ def walk(root: str, *, own: bool = False, depth: int = DEPTH) -> Iterator[str]:
         return
     for entry in entries:
         if not entry.is_dir(follow_symlinks=False):
-            yield entry.path
+            if os.path.isfile(entry.path):  # opening a pipe would wait for its writer
+                yield entry.path
         elif depth > 0 and entry.name not in (".git", ".venv", "__pycache__", "node_modules"):
             if own and entry.name.isdigit() and 2 <= int(entry.name) < 10_000:
                 continue
@@ -86,6 +87,6 @@ def stale(path: str) -> str:
 
     try:
         stamp = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(os.stat(path).st_mtime))
-    except OSError:
-        stamp = "unknown"
+    except OSError as error:
+        return f"cannot read {path}: {error.strerror}"
     return f"{path} was last written at {stamp}, before the run started"

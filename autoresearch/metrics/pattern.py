@@ -164,7 +164,9 @@ def find(text: str, path: str, options: tuple[str, ...] = (), *, whole: bool = T
     pattern = parse(text)
     source = f"console {os.path.basename(path)} {text}"
     if not os.path.isfile(path):
-        return Found(source, trouble=f"cannot read {path}: No such file or directory")
+        return Found(source, trouble=f"cannot read {path}: it is no regular file")
+    if not os.access(path, os.R_OK):
+        return Found(source, trouble=f"cannot read {path}: Permission denied")
     scan = _Scan(pattern, options)
     data, code = child.finish(child.start(lambda: _scan(path, scan, whole)), limit_s)
     if code is None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import os
 import re
 from collections.abc import Iterable, Iterator
 
@@ -103,6 +104,8 @@ def find(kind: str, rest: str, where: Where) -> Found:
         return Found(source, trouble=f"{path} is neither in the run's directory nor below its logs")
     if not files.fresh(file, where.started_at):
         return Found(source, trouble=files.stale(file))
+    if not os.path.isfile(file):
+        return Found(source, trouble=f"cannot read {file}: it is no regular file")
     try:
         found = {"jsonl": _jsonl, "json": _json, "csv": _csv}[kind](file, key, source)
     except OSError as error:
@@ -140,7 +143,8 @@ def _json(path: str, key: str, source: str) -> Found:
     try:
         document = json.loads(text)
     except (ValueError, RecursionError) as error:
-        return Found(source, trouble=f"{path} is not whole JSON: {error}")
+        hint = f"; for JSON lines write jsonl:{path}:{key}" if "Extra data" in str(error) else ""
+        return Found(source, trouble=f"{path} is not whole JSON: {error}{hint}")
     value = look_up(document, key)
     if value is None:
         return Found(source)
@@ -166,6 +170,8 @@ def _csv(path: str, column: str, source: str) -> Found:
             if column not in heads:
                 shown = ", ".join(heads[:12])
                 return Found(source, trouble=f'no column "{column}" in {path}; it has {shown or "no header"}')
+            if heads.count(column) > 1:
+                return Found(source, trouble=f'several numbers: more than one column of {path} is called "{column}"')
             return collect(source, _csv_cells(reader, heads, column))
         except csv.Error as error:
             return Found(source, trouble=f"{path} is not CSV: {error}")

@@ -320,4 +320,7 @@ def find(tag: str, where: Where, *, everywhere: bool = True) -> Found:
         return found
     known = list(dict.fromkeys(name for path in now for name in tags(path)))
     some = ", ".join(known[:8]) + (", ..." if len(known) > 8 else "")
+    shut = next((path for path in now if not os.access(path, os.R_OK)), "")
+    if shut and not known:
+        return Found(source, trouble=f"cannot read {shut}: Permission denied")
     return Found(source, trouble=f'no scalar "{tag}" in TensorBoard; it has {some or "no scalars"}')
