@@ -99,6 +99,14 @@ class Campaign:
         """Return the ledger's rows, oldest first; no lock is taken."""
         return ledger.read(self.where.smoke_ledger if smoke else self.ledger_path).rows
 
+    def has_lost_rows(self) -> bool:
+        """Return whether git has rows of this campaign while its ledger holds none: somebody emptied or removed it."""
+        if self.rows():
+            return False
+        from autoresearch.git import notes
+
+        return next(notes.read_all(self.git, self.name), None) is not None
+
     def branch(self, experiment: str) -> str:
         """Return the branch of an experiment."""
         return f"{self.plan.prefix}/{experiment}"

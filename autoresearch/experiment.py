@@ -19,6 +19,7 @@ def open_for_launch() -> Campaign:
     """
     opened = campaign.open_approved()
     recovery.finish(opened)
+    check_ledger(opened)
     if knobs.get("CONFIRM"):
         opened.plan = opened.plan._replace(confirm=knobs.count("CONFIRM", 0, least=0))
     check_disk(opened)
@@ -28,6 +29,14 @@ def open_for_launch() -> Campaign:
         command.program(command.check(opened.plan.command))
     campaign.make_root(opened.where)
     return opened
+
+
+def check_ledger(opened: Campaign) -> None:
+    """Refuse to count from nothing again where the ledger was lost: git still has what was run."""
+    if opened.has_lost_rows():
+        why = f"{opened.ledger_path} holds no row, and git has rows of this campaign"
+        fix = f"make ledger CAMPAIGN={opened.name} YES=1 brings them back; for a fresh start plan another CAMPAIGN"
+        raise Refused("ledger", why, fix)
 
 
 def check_disk(opened: Campaign) -> None:

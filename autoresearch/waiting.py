@@ -269,4 +269,4 @@ def closing(opened: Campaign) -> None:
     talk.out(where.line)
     if where.note:
         talk.out(where.note)
-    talk.out(f"next: {standing.next_step(opened.name, rows, states, where.met)[1]}")
+    talk.out(f"next: {standing.next_step(opened, rows, states, where.met)[1]}")

@@ -353,13 +353,23 @@ branches() {
 }
 
 @test "the ledger comes back from git alone" {
+  local how
   with_baseline
   bin experiment NAME=y OVERRIDES=value=0.6 HYPOTHESIS=$'a: tab\tand "quote"'
   bin mark NAME=y STATUS=discard REASON=why
   cp "$(records)/results.tsv" "${base}/before.tsv"
   run_bin ledger
   assert_status 0
-  rm "$(records)/results.tsv"
+  for how in emptied removed; do
+    : >"$(records)/results.tsv"
+    if [[ ${how} == removed ]]; then rm -- "$(records)/results.tsv"; fi
+    run_bin status
+    assert_contains "${output}" "next: make ledger CAMPAIGN=c YES=1"
+    run_bin baseline
+    assert_refused "make ledger CAMPAIGN=c YES=1"
+    run_bin experiment NAME=z OVERRIDES=value=0.7
+    assert_refused "make ledger CAMPAIGN=c YES=1"
+  done
   run_bin ledger
   assert_refused YES=1
   bin ledger YES=1

@@ -84,17 +84,20 @@ def line(campaign: Campaign, rows: Sequence[Row], states: list[State]) -> stop.S
     return stop.standing(rules(campaign), known, cap_s=None)
 
 
-def next_step(name: str, rows: Sequence[Row], states: list[State], met: bool) -> tuple[str, str]:
+def next_step(campaign: Campaign, rows: Sequence[Row], states: list[State], met: bool) -> tuple[str, str]:
     """Return what is to be done next in an approved campaign: a keyword and the line to type.
 
     Args:
-        name: the campaign.
+        campaign: an open campaign.
         rows: its ledger.
         states: its attempts without a row.
         met: whether a stop rule is met.
     """
+    name = campaign.name
     if states:
         return "wait", f"make wait CAMPAIGN={name} NAME={states[0].idea}"
+    if campaign.has_lost_rows():
+        return "ledger", f"make ledger CAMPAIGN={name} YES=1, which brings back the rows that git has"
     if met:
         return "summarize", f"make summarize CAMPAIGN={name}"
     first = parents.latest(rows, parents.BASELINE)

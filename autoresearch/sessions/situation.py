@@ -98,7 +98,7 @@ def _head(opened: Campaign) -> str:
 
 
 def next_action(now: Situation) -> tuple[str, str]:
-    """Return what is to be done next: a keyword (approve, wait, baseline, summarize, experiment) and the line to type.
+    """Return what is to be done next: a keyword (approve, wait, ledger, baseline, summarize, experiment) and the line to type.
 
     Where a stop rule is met and the summary is newer than the last row, the keyword is `report`.
     """
@@ -107,7 +107,7 @@ def next_action(now: Situation) -> tuple[str, str]:
         return "approve", f"make approve CAMPAIGN={name} YES=1, after the user's yes to the plan"
     if now.standing.met and not now.states and _is_summarized(now):
         return "report", "report the summary to the user; make extend STOP='...' needs their yes"
-    return standing.next_step(name, now.rows, now.states, now.standing.met)
+    return standing.next_step(now.opened, now.rows, now.states, now.standing.met)
 
 
 def _is_summarized(now: Situation) -> bool:

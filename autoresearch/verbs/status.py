@@ -60,7 +60,7 @@ def data(opened: Campaign, book: ledger.Ledger, states: list[State], orphans: li
         "withdrawn": [{"id": state.id, "why": state.refusal} for state in attempts.withdrawn(opened.where)],
         "torn_lines": book.torn,
         "on_scratch": [list(pair) for pair in report.held_on_disk(opened, rows, within_s=LOOK_S).sizes[:SHOWN]],
-        "next": standing.next_step(opened.name, rows, states, where.met)[1],
+        "next": standing.next_step(opened, rows, states, where.met)[1],
     }
 
 
