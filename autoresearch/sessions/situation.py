@@ -98,7 +98,7 @@ def _head(opened: Campaign) -> str:
 
 
 def next_action(now: Situation) -> tuple[str, str]:
-    """Return what is to be done next: a keyword (approve, wait, ledger, baseline, summarize, experiment) and the line to type.
+    """Return what is to be done next: a keyword (approve, wait, ledger, baseline, summarize, experiment) and the line.
 
     Where a stop rule is met and the summary is newer than the last row, the keyword is `report`.
     """
