@@ -312,9 +312,12 @@ def hold_file(opened: Campaign) -> str:
 
 
 def held_allocation(opened: Campaign) -> str:
-    """Return the id of the allocation held for the campaign, empty when none is."""
-    if opened.plan.launcher != "slurm":
-        return ""
+    """Return the id of the allocation that the campaign's runs go into, empty when there is none."""
+    return allocation(opened) if opened.plan.launcher == "slurm" else ""
+
+
+def allocation(opened: Campaign) -> str:
+    """Return the id of the allocation held for the campaign, whatever its plan says by now; empty without one."""
     try:
         with open(hold_file(opened), encoding="ascii") as file:
             return file.read().strip()

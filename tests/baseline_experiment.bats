@@ -488,3 +488,18 @@ assert tomllib.load(open(sys.argv[1], "rb"))["objective"] == sys.argv[2]
   run_bin status
   assert_status 0
 }
+
+@test "a held allocation is given back also when nothing can be launched" {
+  with_baseline
+  mkdir "${base}/bin"
+  printf '#!/bin/sh\necho "$0 $*" >>"%s"\n' '${HOME}/asked' | tee "${base}/bin/scancel" >"${base}/bin/squeue"
+  chmod +x "${base}"/bin/*
+  printf '4711\n' >"$(records)/.state/hold"
+  bin plan CAMPAIGN=c SECRETS=A_MISSING_KEY
+  rm -r -- "${scratch}"
+  PATH="${base}/bin:${PATH}" run_bin hold RELEASE=1
+  assert_status 0
+  assert_contains "$(<"${home}/asked")" "scancel 4711"
+  run_bin hold RELEASE=1
+  assert_refused "no allocation is held"
+}
