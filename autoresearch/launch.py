@@ -306,11 +306,6 @@ def launcher_settings(plan: Plan) -> dict[str, str]:
     }
 
 
-def hold_file(opened: Campaign) -> str:
-    """Return the file that names the allocation held for the campaign."""
-    return os.path.join(opened.where.state, "hold")
-
-
 def held_allocation(opened: Campaign) -> str:
     """Return the id of the allocation that the campaign's runs go into, empty when there is none."""
     return allocation(opened) if opened.plan.launcher == "slurm" else ""
@@ -319,7 +314,7 @@ def held_allocation(opened: Campaign) -> str:
 def allocation(opened: Campaign) -> str:
     """Return the id of the allocation held for the campaign, whatever its plan says by now; empty without one."""
     try:
-        with open(hold_file(opened), encoding="ascii") as file:
+        with open(opened.where.hold, encoding="ascii") as file:
             return file.read().strip()
     except FileNotFoundError:
         return ""

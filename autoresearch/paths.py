@@ -234,6 +234,11 @@ class Campaign(NamedTuple):
         """First launch and absolute deadline, kept over restarts; no experiment's state file can be called so."""
         return os.path.join(self.state, ".started.json")
 
+    @property
+    def hold(self) -> str:
+        """Names the Slurm allocation that is held for the campaign's runs."""
+        return os.path.join(self.state, "hold")
+
     def experiment(self, name: str) -> str:
         """Return the directory of an experiment on scratch."""
         return os.path.join(self.root, name)

@@ -13,7 +13,7 @@ import subprocess
 import time
 from collections.abc import Mapping
 
-from autoresearch.errors import Refused, TryAgain
+from autoresearch.errors import AutoresearchError, Refused, TryAgain
 from autoresearch.launchers import Job, Watch
 from autoresearch.launchers import _slurm_calls as calls
 from autoresearch.launchers import _slurm_submit as submission
@@ -65,28 +65,69 @@ def hold(
         Refused, TryAgain: as a submission of an attempt does.
     """
     token = secrets.token_hex(4)
-    where = submission.Files(f"{logs}/hold.sh", f"{logs}/hold.{token}.state", f"{logs}/hold.log")
+    where = _hold_files(logs, token)
     exports = {"EXP_DIR": os.path.dirname(logs)}
-    job = Job(f"{name}-hold", [], logs, env, exports, (), logs, where.batch_log, limit_s, 0.0, None, settings)
+    job = Job(_hold_name(name), [], logs, env, exports, (), logs, where.batch_log, limit_s, 0.0, None, settings)
     site = settings.get("SLURM_SCRIPT", "")
     write(where.script, IDLE.format(token=token, state=shlex.quote(where.state)))
     script, variables = where.script, dict(env)
-    if site:
-        script = os.path.join(tree, site)
-        variables = submission.site_environment(job, settings, where) | {"COMMAND": ""}
-    full = submission.name_of(job, token)
-    argv = submission.arguments(job, settings, full, where, script)
-    argv = [word for word in argv if word != "--requeue"]
-    argv.insert(1, "--no-requeue")  # a restarted allocation would have lost what ran inside it
-    answer = call(argv, timeout_s=submission.SUBMIT_S, env=calls.environment(variables), cwd=logs)
-    job_id = answer.out.strip().split("\n")[-1].split(";")[0]
-    if answer.code != 0 or not job_id.isdigit():
-        unanswered.refuse_if_sure(answer)
-        until = time.time() + AWAY_S
-        job_id = unanswered.settle(full, where.state, answer.text, SILENT, until, bool(site))
-    if not job_id:
-        raise TryAgain("sbatch", answer.text, "the controller did not take it; try again")
+    try:
+        if site:
+            script = os.path.join(tree, site)
+            variables = submission.site_environment(job, settings, where) | {"COMMAND": ""}
+        full = submission.name_of(job, token)
+        argv = submission.arguments(job, settings, full, where, script)
+        argv = [word for word in argv if word != "--requeue"]
+        argv.insert(1, "--no-requeue")  # a restarted allocation would have lost what ran inside it
+        answer = call(argv, timeout_s=submission.SUBMIT_S, env=calls.environment(variables), cwd=logs)
+        job_id = answer.out.strip().split("\n")[-1].split(";")[0]
+        if answer.code != 0 or not job_id.isdigit():
+            unanswered.refuse_if_sure(answer)
+            until = time.time() + AWAY_S
+            job_id = unanswered.settle(full, where.state, answer.text, SILENT, until, bool(site))
+        if not job_id:
+            raise TryAgain("sbatch", answer.text, "the controller did not take it; try again")
+    except AutoresearchError:
+        cancel_by_file(where.state)
+        raise
     return job_id
+
+
+def _hold_files(logs: str, token: str) -> submission.Files:
+    return submission.Files(f"{logs}/hold.sh", f"{logs}/hold.{token}.state", f"{logs}/hold.log")
+
+
+def _hold_name(name: str) -> str:
+    return f"{name}-hold"
+
+
+def forgotten(name: str, logs: str) -> str:
+    """The id of an allocation that a `hold` asked for which was killed before it could say so; empty when none lives.
+
+    Raises:
+        TryAgain: the controller cannot be asked.
+    """
+    token = token_of(f"{logs}/hold.sh")
+    state = _hold_files(logs, token).state
+    if not token or unanswered.is_withdrawn(state):
+        return ""
+    job_id = unanswered.recover(f"{_hold_name(name)}-{token}", state)
+    if job_id is None:
+        raise TryAgain("hold", "Slurm cannot be asked whether it took an earlier one", "try again later")
+    record = calls.look_up(job_id) if job_id else None
+    if isinstance(record, Answer):
+        raise TryAgain("hold", record.text, "try again later")
+    if record is None or record.state in calls.ENDED:
+        cancel_by_file(state)  # it is not to be asked for again, nor to begin
+        return ""
+    return job_id
+
+
+def let_go(logs: str) -> None:
+    """Note that the allocation that was asked for from `logs` is over, so that nobody looks for it again."""
+    token = token_of(f"{logs}/hold.sh")
+    if token:
+        cancel_by_file(_hold_files(logs, token).state)
 
 
 def release(job_id: str, bound_s: float = 120.0) -> None:

@@ -19,7 +19,7 @@ def run() -> int:
     else:
         opened = experiment.open_for_launch()
         work = _take
-    with files.locked(f"{launch.hold_file(opened)}-lock"):  # one call at a time
+    with files.locked(f"{opened.where.hold}-lock"):  # one call at a time
         return work(opened)
 
 
@@ -31,8 +31,8 @@ def _release(opened: Campaign) -> int:
         raise Refused("hold", "no allocation is held", "make hold takes one")
     slurm.release(held)
     slurm.let_go(_logs(opened))
-    if os.path.exists(launch.hold_file(opened)):
-        os.unlink(launch.hold_file(opened))
+    if os.path.exists(opened.where.hold):
+        os.unlink(opened.where.hold)
     session.checkpoint(opened.where, f"released the allocation {held}")
     talk.note(f"allocation {held} is released")
     return 0
@@ -61,7 +61,7 @@ def _take(opened: Campaign) -> int:
             env=environment.inherited(),
             limit_s=max(60.0, left - clock.now()) if left else None,
         )
-    files.replace(launch.hold_file(opened), f"{job_id}\n".encode())
+    files.replace(opened.where.hold, f"{job_id}\n".encode())
     session.checkpoint(opened.where, f"holds the allocation {job_id}")
     talk.out(job_id)
     talk.note("experiments run inside it; give it back with: make hold RELEASE=1")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 
 from autoresearch import attempts, campaign, clock, durations, knobs, ledger, parents, recovery, report, talk
@@ -58,6 +59,7 @@ def data(opened: Campaign, book: ledger.Ledger, states: list[State], orphans: li
         "running": [running(opened, state) for state in states],
         "orphans": [state.id for state in orphans],
         "withdrawn": [{"id": state.id, "why": state.refusal} for state in attempts.withdrawn(opened.where)],
+        "held": held(opened),
         "torn_lines": book.torn,
         "on_scratch": [list(pair) for pair in report.held_on_disk(opened, rows, within_s=LOOK_S).sizes[:SHOWN]],
         "next": standing.next_step(opened, rows, states, where.met)[1],
@@ -106,6 +108,15 @@ def running(opened: Campaign, state: State) -> dict[str, object]:
     }
 
 
+def held(opened: Campaign) -> str:
+    """Return the Slurm allocation that is held for the campaign, empty without one."""
+    if not os.path.exists(opened.where.hold):
+        return ""
+    from autoresearch import launch
+
+    return launch.allocation(opened)
+
+
 def lines(facts: dict[str, object]) -> list[str]:
     """Return the standing as short lines, the next step last."""
     out = [
@@ -122,9 +133,11 @@ def lines(facts: dict[str, object]) -> list[str]:
         out.append(f"orphans    {' '.join(facts['orphans'])}: recovery started")  # type: ignore[arg-type]
     for item in facts["withdrawn"]:  # type: ignore[attr-defined]
         out.append(talk.one_line(f"withdrawn  {item['id']} before it ran: {item['why']}", 200))
+    if facts["held"]:
+        out.append(f"holds      allocation {facts['held']} in Slurm, until: make hold RELEASE=1")
     if facts["on_scratch"]:
-        held = ", ".join(f"{name} {size}" for name, size in facts["on_scratch"])  # type: ignore[attr-defined]
-        out.append(f"on scratch {held}")
+        sizes = ", ".join(f"{name} {size}" for name, size in facts["on_scratch"])  # type: ignore[attr-defined]
+        out.append(f"on scratch {sizes}")
     if facts["torn_lines"]:
         out.append(f"warning    the ledger has torn lines, skipped: {facts['torn_lines']}")
     out.append(str(facts["line"]))
