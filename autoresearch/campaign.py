@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 CLOCK_SET_S = 2.0  # the clock is moved in small steps all the time; a jump is more than that
 # Keys that are secrets wherever they come from, also when there is no .env.
 SECRET_KEYS = ("WANDB_API_KEY", "HF_TOKEN", "HUGGING_FACE_HUB_TOKEN")
+SECRET_WORDS = ("KEY", "TOKEN", "SECRET", "PASS", "CREDENTIAL")
 
 
 def repository() -> str:
@@ -45,28 +46,48 @@ def secret_values(repository: str = "") -> list[str]:
     Args:
         repository: its .env is read by a verb whose wrapper did not load it; empty for the one of this call.
     """
-    values = [value for key in secret_keys() if len(value := os.environ.get(key, "")) >= 6]
+    return [value for _, value in _secrets(repository)]
+
+
+def refuse_secrets(what: str, texts: Sequence[str]) -> None:
+    """Refuse texts that are to be written down although they hold a secret; the message names its key only.
+
+    The names of projects and paths may stand in a .env too: only the values of keys that are called like a secret, or
+    well known as one, are refused.
+
+    Args:
+        what: the knob they come from.
+    """
+    joined = "\0".join(texts)
+    for key, value in _secrets():
+        if value in joined and (key in SECRET_KEYS or any(word in key for word in SECRET_WORDS)):
+            raise Refused(what, f"it holds the value of {key}", "leave it out: the run has it in its environment")
+
+
+def _secrets(repository: str = "") -> list[tuple[str, str]]:
+    pairs = [(key, os.environ.get(key, "")) for key in secret_keys()]
     repository = repository or os.environ.get("AR_REPO", "")
     if "AR_DOTENV_KEYS" not in os.environ and repository:
-        values += [value for value in _dotenv_values(os.path.join(repository, ".env")) if len(value) >= 6]
-    return values
+        pairs += _dotenv_pairs(os.path.join(repository, ".env"))
+    return [pair for pair in pairs if len(pair[1]) >= 6]
 
 
-def _dotenv_values(file: str) -> list[str]:
+def _dotenv_pairs(file: str) -> list[tuple[str, str]]:
     if not os.path.exists(file):
         return []
     from autoresearch import dotenv_file
     from autoresearch.errors import AutoresearchError
 
     try:
-        return list(dotenv_file.load(file).values())
+        return list(dotenv_file.load(file).items())
     except AutoresearchError:
         pass
     try:  # a .env that is refused for one line still holds secrets in the others
         with open(file, encoding="utf-8", errors="replace") as handle:
-            return [line.partition("=")[2].strip().strip("'\"") for line in handle]
+            parts = [line.partition("=") for line in handle]
     except OSError:
         return []
+    return [(key.split()[-1] if key.split() else "", value.strip().strip("'\"")) for key, _, value in parts]
 
 
 class Campaign:

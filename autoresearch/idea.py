@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from autoresearch import confirming, contents, experiment, knobs, names, parents, reservation, talk
-from autoresearch.campaign import Campaign, secret_values
+from autoresearch.campaign import Campaign, refuse_secrets, secret_values
 from autoresearch.errors import Refused
 from autoresearch.git import hypothesis
 from autoresearch.git.hypothesis import Hypothesis
@@ -122,6 +122,7 @@ def adopted(opened: Campaign, rows: Sequence[Row], name: str) -> Start:
 def chosen_overrides(opened: Campaign, start: Start) -> list[str]:
     """Return the words for the command: the parent's (or the idea's own of before), this call's last."""
     own = knobs.words("OVERRIDES")
+    refuse_secrets("OVERRIDES", own)  # they are in the commit, the row and its note
     if start.last or start.smoked or start.adopted:
         before = parents.recorded_overrides(opened, start.tip)
     else:
@@ -202,15 +203,19 @@ def check_repeat(start: Start) -> None:
         raise Refused("experiment", why, "edit its tree, or measure it again: REPEAT=1")
 
 
+def hypothesis_given() -> str:
+    """Return the hypothesis of this call as one line, secrets masked."""
+    return talk.one_line(talk.masked(knobs.text("HYPOTHESIS"), secret_values()))
+
+
 def subject(start: Start) -> str:
     """Return the subject of the commit: the hypothesis, else `experiment: NAME` or `fix: NAME`."""
-    given = talk.one_line(talk.masked(knobs.text("HYPOTHESIS"), secret_values()))
-    return given or (f"fix: {start.name}" if start.last else f"experiment: {start.name}")
+    return hypothesis_given() or (f"fix: {start.name}" if start.last else f"experiment: {start.name}")
 
 
 def description(start: Start, name: str) -> str:
     """Return what the row says of the idea: the hypothesis given now, else that of its first run."""
-    given = talk.one_line(knobs.text("HYPOTHESIS"))
+    given = hypothesis_given()
     known = start.last or start.smoked
     return given or (known.description if known else f"experiment: {name}")
 

@@ -48,6 +48,7 @@ def make(where: paths.Campaign, old: Plan | None) -> Plan:
     made = _metric(made)
     made = made._replace(launcher=_launcher(made), created_at=clock.stamp(clock.now()))
     made = _rules(made)
+    _check_secrets(made)
     _check_needs(made)
     _check_program(made, git)
     return made._replace(notes=[*made.notes, *_unknown_to_git(made, git), *_other_python(made)])
@@ -243,6 +244,15 @@ def _launcher(made: Plan) -> str:
         why = f"the recipe does not fit this machine ({fails[0].detail}), so where it runs is a question"
         raise Refused("LAUNCHER", why, "add LAUNCHER=slurm, ray or nrl-k8s, or FORCE_LOCAL=1 LAUNCHER=local")
     return "local"
+
+
+def _check_secrets(made: Plan) -> None:
+    """Refuse a plan that holds a secret: it is written down, and its command goes into every commit and row."""
+    for knob, text in (
+        *(("OBJECTIVE", made.objective), ("CMD", made.command), ("METRIC", made.metric)),
+        *(("SMOKE_OVERRIDES", made.smoke_overrides), *made.settings.items()),
+    ):
+        campaign.refuse_secrets(knob, [text])
 
 
 def _check_needs(made: Plan) -> None:

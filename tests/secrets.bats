@@ -89,6 +89,25 @@ nowhere() {
     "700 700 600 "
 }
 
+@test "a secret among the words of a plan or an idea is refused by the name of its key, a project's name is not" {
+  write_env "WANDB_API_KEY=s3cr3t-one-value" "WANDB_PROJECT=s3cr3t-project" "OWN_TOKEN='s3cr3t two'"
+  plan_campaign
+  for knob in OBJECTIVE='use s3cr3t-one-value' CMD="./train.sh 'k=s3cr3t two'" SMOKE_OVERRIDES=k=s3cr3t-one-value; do
+    run_bin plan CAMPAIGN=c "${knob}"
+    assert_refused "${knob%%=*}: it holds the value of "
+    assert_lacks "${output}${stderr}" s3cr3t
+  done
+  bin baseline
+  for words in k=s3cr3t-one-value "'k=s3cr3t two'"; do
+    run_bin experiment NAME=y OVERRIDES="${words}"
+    assert_refused "OVERRIDES: it holds the value of "
+  done
+  nowhere s3cr3t
+  bin experiment NAME=y OVERRIDES='project=s3cr3t-project value=0.6' HYPOTHESIS='try: s3cr3t-one-value' DETACH=1
+  assert_lacks "$(cat "$(records)"/.state/*)" s3cr3t-one
+  bin wait NAME=y
+}
+
 @test "git and its hooks see no secret" {
   write_env "WANDB_API_KEY=s3cr3t-one-value"
   plan_campaign
@@ -144,6 +163,21 @@ nowhere() {
   assert_equal "$(find "${base}" -name pwned)" ""
   # A verb that only looks does not need it.
   bin status
+}
+
+@test "doctor warns of a .env that git has or would take" {
+  write_env WANDB_API_KEY=s3cr3t-one-value
+  run_bin doctor
+  assert_lacks "${output}" "warn  .env"
+  git rm -q .gitignore
+  run_bin doctor
+  assert_contains "${output}" "warn  .env: git does not ignore it"
+  eval "$(sed -n 's/.*takes it: //p' <<<"${output}")"
+  run_bin doctor
+  assert_lacks "${output}" "warn  .env"
+  git add -f .env
+  run_bin doctor
+  assert_contains "${output}" "warn  .env: git tracks it"
 }
 
 @test "a .env that is no file, or a link to a good one" {

@@ -145,6 +145,18 @@ def _secrets(top: str) -> Iterator[Finding]:
     yield Finding("ok", ".env", f"{file}: {names}")
     for warning in dotenv_file.warnings(file):
         yield Finding("warn", ".env", warning, f"chmod 600 {file}")
+    yield from guarded(".env", lambda: _known_to_git(top))
+
+
+def _known_to_git(top: str) -> Iterator[Finding]:
+    """Look whether git has the file, or would take it at the user's next `git add -A`."""
+    git = Git(top, drop_env_keys=campaign.secret_keys())
+    if git.run("ls-files", "-z", "--", ".env"):
+        fix = "git rm --cached .env, and new keys where it was pushed"
+        yield Finding("warn", ".env", "git tracks it: whoever gets a branch gets the secrets", fix)
+    elif git.run("ls-files", "-z", "--others", "--exclude-standard", "--", ".env"):
+        fix = 'echo /.env >>"$(git rev-parse --git-path info/exclude)"'
+        yield Finding("warn", ".env", "git does not ignore it: `git add -A` takes it", fix)
 
 
 def _locks(top: str) -> Iterator[Finding]:
