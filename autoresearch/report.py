@@ -11,7 +11,7 @@ from autoresearch import parents, talk
 from autoresearch.attempts import State
 from autoresearch.campaign import Campaign
 from autoresearch.rows import Row, column, finite
-from autoresearch.rules import standing
+from autoresearch.rules import standing, statistics
 from autoresearch.sessions import session
 
 SHOWN = 40
@@ -63,7 +63,7 @@ def values(rows: Sequence[Row], row: Row | None) -> list[float]:
 
 def mean(numbers: list[float]) -> float | None:
     """Return the mean, None of nothing."""
-    return sum(numbers) / len(numbers) if numbers else None
+    return statistics.mean(numbers) if numbers else None
 
 
 def gain(best: float | None, baseline: float | None) -> float | None:

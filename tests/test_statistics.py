@@ -62,6 +62,18 @@ def test_pooled_noise() -> None:
     assert noise.pooled([[0.5, 0.5, 0.5]]) == noise.Noise(0.0, 2, "measured")
 
 
+@pytest.mark.parametrize("size", [1e-300, 1e-170, 1.0, 1e170, 1e300])
+def test_the_size_of_the_numbers_does_not_matter(size: float) -> None:
+    assert noise.pooled([[size, 3 * size], [7 * size]]).spread == pytest.approx(sqrt(2) * size, rel=1e-12)
+    assert noise.pooled([[size] * 5]).spread == 0
+
+
+def test_numbers_too_far_apart_for_a_number_are_all_within_the_noise() -> None:
+    most = 1.7e308
+    assert mean([most, most]) == most
+    assert noise.pooled([[most, *[-most] * 9]]).margin(1, 1) == inf
+
+
 @given(st.lists(st.lists(st.floats(-1e6, 1e6), max_size=5), max_size=6), st.floats(-1e6, 1e6))
 def test_the_level_of_a_commit_does_not_matter(groups: list[list[float]], shift: float) -> None:
     here, there = noise.pooled(groups), noise.pooled([[value + shift for value in values] for values in groups])

@@ -10,6 +10,7 @@ from autoresearch.attempts import State
 from autoresearch.campaign import Campaign
 from autoresearch.rows import Row, column
 from autoresearch.rules import noise, verdict
+from autoresearch.rules.statistics import mean
 from autoresearch.rules.verdict import Measurement, Verdict
 
 GUARD = "guard: "
@@ -67,7 +68,7 @@ def judge(campaign: Campaign, rows: Sequence[Row], state: State, result: Result)
     )
     if again:
         found = found._replace(reason=f"{found.reason}; {parents.FRESH}{again}")
-    return Judged(found, sum(parent.values) / len(parent.values) if parent.valid else None)
+    return Judged(found, mean(parent.values) if parent.valid else None)
 
 
 def other_place(campaign: Campaign, rows: Sequence[Row], state: State, device: str) -> str:

@@ -44,15 +44,18 @@ def pooled(groups: Iterable[Sequence[float]]) -> Noise:
     Args:
         groups: the valid values of one commit each; groups of fewer than two say nothing.
     """
-    squares: list[float] = []
+    off: list[float] = []
     dof = 0
     for values in groups:
         if len(values) > 1:
             middle = mean(list(values))
-            squares.extend((value - middle) ** 2 for value in values)
+            off.extend(abs(value - middle) for value in values)
             dof += len(values) - 1
-    spread = sqrt(fsum(squares) / dof) if dof else 0.0
-    return Noise(spread, float(dof), "measured") if dof and isfinite(spread) else UNKNOWN
+    if not dof:
+        return UNKNOWN
+    widest = max(off)  # a unit in which no square is too large or too small for a number
+    spread = widest * sqrt(fsum((far / widest) ** 2 for far in off) / dof) if 0 < widest < inf else widest
+    return Noise(spread, float(dof), "measured")
 
 
 def grouped(rows: Iterable[tuple[str, float | None]]) -> dict[str, list[float]]:

@@ -56,5 +56,9 @@ def mean(values: tuple[float, ...] | list[float]) -> float:
         return values[0]
     from math import fsum
 
+    try:
+        middle = fsum(values) / len(values)
+    except OverflowError:
+        middle = fsum(value / len(values) for value in values)
     # The division rounds: three times 0.7 would be better than 0.7, or fall short of a target of 0.7.
-    return max(min(values), min(max(values), fsum(values) / len(values)))
+    return max(min(values), min(max(values), middle))

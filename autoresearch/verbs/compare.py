@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from autoresearch import attempts, campaign, knobs, names, parents, recovery, talk
+from autoresearch import attempts, campaign, knobs, names, parents, recovery, report, talk
 from autoresearch.campaign import Campaign
 from autoresearch.errors import Refused
 from autoresearch.rows import Row
@@ -47,7 +47,7 @@ def _row(rows: Sequence[Row], knob: str) -> Row:
 
 def data(opened: Campaign, rows: Sequence[Row], left: Row, right: Row) -> dict[str, Any]:
     """Return the comparison as data; the schema is in docs/json.md."""
-    means = [_mean(parents.values_of(rows, row.commit)) for row in (left, right)]
+    means = [report.mean(parents.values_of(rows, row.commit)) for row in (left, right)]
     return {
         "experiments": [left.experiment, right.experiment],
         "values": {
@@ -62,10 +62,6 @@ def data(opened: Campaign, rows: Sequence[Row], left: Row, right: Row) -> dict[s
         "settings": settings(opened, left, right),
         "files": changed_files(opened, left, right),
     }
-
-
-def _mean(values: list[float]) -> float | None:
-    return sum(values) / len(values) if values else None
 
 
 def _text(value: object) -> str:

@@ -7,6 +7,7 @@ from autoresearch.errors import Refused
 from autoresearch.reservation import Draft
 from autoresearch.rows import Row
 from autoresearch.rules import judging
+from autoresearch.rules.statistics import mean
 
 
 def run() -> int:
@@ -44,8 +45,8 @@ def _compare(before: list[float], row: Row, after: Row | None) -> None:
     if after is None or value is None or not before:
         talk.out("nothing to compare: one of the two has no valid metric")
         return
-    mean = sum(before) / len(before)
-    talk.out(f"before {mean:.12g} ({len(before)} runs), now {value:.12g}, difference {value - mean:+.6g}")
+    middle = mean(before)
+    talk.out(f"before {middle:.12g} ({len(before)} runs), now {value:.12g}, difference {value - middle:+.6g}")
     other = judging.one_place([row._replace(experiment="that"), after._replace(experiment="this")])
     if other:
         talk.out(f"not comparable: {other}")

@@ -10,6 +10,7 @@ from autoresearch.attempts import State
 from autoresearch.campaign import Campaign
 from autoresearch.rows import Row
 from autoresearch.rules import standing
+from autoresearch.rules.statistics import mean
 from autoresearch.sessions import session
 
 LOOK_S = 0.01  # what a look at scratch may cost; summarize takes longer and says more
@@ -88,7 +89,7 @@ def measured(rows: Sequence[Row], row: Row | None) -> dict[str, object] | None:
     found = result(row)
     if found is not None and row is not None:
         values = parents.values_of(rows, row.commit)
-        found |= {"metric": sum(values) / len(values) if values else None, "runs": len(values)}
+        found |= {"metric": mean(values) if values else None, "runs": len(values)}
     return found
 
 
