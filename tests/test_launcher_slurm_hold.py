@@ -131,3 +131,24 @@ def test_it_is_given_back_whatever_has_become_of_the_plan(
     assert codes == [0, 3, 3]
     until(lambda: len(queue()) == 1)
     lab.ok("hold", RELEASE="1")
+
+
+def test_no_other_launcher_is_approved_while_a_job_is_under_way(
+    make_repo: Callable[..., Path], tmp_path: Path, hermetic: Path
+) -> None:
+    """A recovery would ask the wrong engine for it."""
+    lab = Lab(train_repo(make_repo), tmp_path / "s", hermetic, name="moves", LAUNCHER="slurm")
+    lab.ok("baseline")
+    lab.ok("experiment", NAME="a", HYPOTHESIS="x: a", OVERRIDES="sleep=60", DETACH="1")
+    for moved in ({"LAUNCHER": "local"}, {"SLURM_ARGS": "-N1"}):
+        lab.ok("plan", CAMPAIGN="moves", **moved)
+        done = lab.call("approve", YES="1")
+        assert done.returncode == 3
+        assert f"{next(iter(moved))} changed while a is under way" in done.stderr
+        lab.ok("plan", CAMPAIGN="moves", LAUNCHER="slurm", SLURM_ARGS="")
+    lab.ok("plan", CAMPAIGN="moves", OBJECTIVE="other words")
+    lab.ok("approve", YES="1")
+    lab.ok("stop", NAME="a")
+    lab.ok("plan", CAMPAIGN="moves", LAUNCHER="local")
+    lab.ok("approve", YES="1")
+    assert lab.row("a").end_cause == "stopped"

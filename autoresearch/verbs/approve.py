@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import getpass
 
-from autoresearch import campaign, files, knobs, plan, planning, talk
+from autoresearch import attempts, campaign, files, knobs, paths, plan, planning, talk
 from autoresearch.errors import Refused
+from autoresearch.plan import Plan
 from autoresearch.sessions import session
 from autoresearch.verbs import plan as plan_verb
+
+ENGINES = ("SLURM_", "RAY_", "K8S_", "NRL_")  # settings that say where a job is found again
 
 
 def run() -> int:
@@ -20,11 +23,26 @@ def run() -> int:
     if not (knobs.flag("YES") or talk.confirmed(f"Approve this plan of campaign {where.name}?")):
         raise Refused("approval", "no yes was given", f"make approve CAMPAIGN={where.name} YES=1")
     with files.locked(where.lock):
+        check_under_way(where, made)
         campaign.approve(where, made, data, by=user())
     session.checkpoint(where, f"{session.APPROVED} the plan", f"stop rule: {made.stop or 'none given'}")
     campaign.remember(where)
     talk.note(f"approved; next: make baseline CAMPAIGN={where.name}")
     return 0
+
+
+def check_under_way(where: paths.Campaign, made: Plan) -> None:
+    """Refuse another launcher or scratch while runs are under way: after a kill nobody would find them again."""
+    old = plan.read_approval(where)
+    mine = [state.id for state in attempts.every(where) if state.phase != "withdrawn"]
+    if old is None or not mine:
+        return
+    moved = [name.upper() for name in ("launcher", "scratch") if getattr(old.plan, name) != getattr(made, name)]
+    keys = sorted(key for key in {**old.plan.settings, **made.settings} if key.startswith(ENGINES))
+    moved += [key for key in keys if old.plan.setting(key) != made.setting(key)]
+    if moved:
+        why = f"{' '.join(moved)} changed while {' '.join(mine[:4])} is under way"
+        raise Refused("approval", why, f"make wait or make stop NAME={mine[0]} first")
 
 
 def user() -> str:
