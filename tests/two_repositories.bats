@@ -121,3 +121,31 @@ setup() {
     assert_equal "$(git rev-parse "${branch}")" "${commit}"
   done < <(tail -n +2 "$(records)/results.tsv" | awk -F'\t' '{ print $4 "\t" $2 }')
 }
+
+@test "share pushes branches and notes of the campaign with a yes, past the user's hook, and forces nothing" {
+  with_baseline
+  remote=${base}/remote.git
+  git init -q --bare "${remote}"
+  git remote add origin "${remote}"
+  git branch mine
+  run_bin share
+  assert_contains "${stderr}" "nothing was pushed"
+  assert_equal "$(git -C "${remote}" for-each-ref)" ""
+  printf '#!/bin/sh\necho a secret is in there >&2\nexit 1\n' >.git/hooks/pre-push
+  chmod +x .git/hooks/pre-push
+  run_bin share YES=1
+  assert_refused "nothing is ever forced"
+  assert_contains "${stderr}" "a secret is in there"
+  assert_equal "$(git -C "${remote}" for-each-ref)" ""
+  rm .git/hooks/pre-push
+  bin share YES=1
+  prefix=$(sed -n 's/^prefix = "\(.*\)"/\1/p' "$(records)/plan.toml")
+  assert_equal "$(git -C "${remote}" for-each-ref --format='%(refname)')" \
+    "refs/heads/${prefix}/baseline"$'\n'refs/notes/autoresearch
+  git push -q origin "+$(git commit-tree -m theirs 'HEAD^{tree}'):refs/heads/${prefix}/baseline"
+  theirs=$(git -C "${remote}" rev-parse "${prefix}/baseline")
+  run_bin share YES=1
+  assert_refused "nothing is ever forced"
+  assert_contains "${stderr}" "[rejected]"
+  assert_equal "$(git -C "${remote}" rev-parse "${prefix}/baseline")" "${theirs}"
+}

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from autoresearch import campaign, command, knobs, recovery, talk
 from autoresearch.errors import Refused
+from autoresearch.git import reason
 
+SHOWN = 12  # lines of what git says to a push that failed
 NOTES = "refs/notes/autoresearch"
 
 
@@ -21,6 +23,11 @@ def run() -> int:
     if not knobs.flag("YES"):
         talk.note("nothing was pushed; YES=1 runs it")
         return 0
-    opened.git.run(*words, timeout=600)
+    # The push is the user's own: their pre-push hook looks for secrets, or brings the files of Git LFS along.
+    done = opened.git.call(*words, timeout=600, hooks=True)
+    if done.code:
+        for line in done.err.splitlines()[:SHOWN]:
+            talk.note(f"| {reason(line)}")
+        raise Refused("share", f"git push to {remote} failed, see above", "put that right; nothing is ever forced")
     talk.note(f"pushed to {remote}")
     return 0
