@@ -111,6 +111,8 @@ def test_what_the_test_script_sets_is_shown_with_its_numbers(look: Look) -> None
         ({"rm": {}}, "run_rm.py"),
         ({"ppo": {}, "grpo": {}}, "run_ppo.py"),
         ({"grpo": {}}, "run_grpo.py"),
+        ({"grpo": {}, "data": {"default": {"processor": "vlm_hf_data_processor"}}}, "run_vlm_grpo.py"),
+        ({"grpo": {}, "data": {"train": [{"processor": "vlm_x"}]}}, "run_vlm_grpo.py"),
         ({"grpo": {}, "async_rl": {}}, "run_grpo_single_controller.py"),
         ({"grpo": {}, "async_rl": {}, "env": {"should_use_nemo_gym": True}}, "nemo_gym/run_grpo_nemo_gym.py"),
         ({"grpo": {}, "env": {"should_use_nemo_gym": False}}, "run_grpo.py"),
@@ -122,6 +124,25 @@ def test_what_the_test_script_sets_is_shown_with_its_numbers(look: Look) -> None
 )
 def test_the_rule_for_the_program(values: dict[str, object], program: str) -> None:
     assert entrypoint.rule("examples/configs/x.yaml", values) == f"examples/{program}"
+
+
+def test_a_program_whose_default_is_the_recipe_or_its_parent(tmp_path: Path) -> None:
+    examples = tmp_path / "examples"
+    examples.mkdir()
+    text = 'import os\nCONFIG = os.path.join(\n    os.path.dirname(__file__), "configs", "{}.yaml"\n)\n'
+    for program, config in (("grpo", "base"), ("grpo_puzzle", "puzzle"), ("vlm_sft", "none"), ("sft", "sft")):
+        (examples / f"run_{program}.py").write_text(text.format(config))
+
+    def program(section: str, *chain: str) -> str | None:
+        files = [f"examples/configs/{name}.yaml" for name in chain]
+        return entrypoint.find(str(tmp_path), files[0], {section: {}}, files).path
+
+    assert program("grpo", "mine", "puzzle", "base") == "examples/run_grpo_puzzle.py"
+    assert program("grpo", "mine", "base") == "examples/run_grpo.py"
+    assert program("grpo", "base", "puzzle") == "examples/run_grpo.py"
+    assert program("sft", "sft_avlm", "sft_vlm_3B", "sft") == "examples/run_vlm_sft.py"
+    assert program("sft", "sft_vllm", "sft") == "examples/run_sft.py"
+    assert program("dpo", "puzzle") is None  # examples/run_dpo.py is not there
 
 
 def test_no_rule_gives_no_program() -> None:

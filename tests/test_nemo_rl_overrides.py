@@ -34,6 +34,7 @@ def changed(recipe: Resolved, *words: str) -> Resolved:
     [
         "grpo.max_num_steps=5",
         "+grpo.bogus=1",
+        "+grpo.stop_at_validation_metric=val:accuracy",  # null in the recipe
         "++grpo.bogus=1",
         "++grpo.max_num_steps=5",
         "~grpo.max_num_steps",

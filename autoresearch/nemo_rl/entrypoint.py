@@ -6,15 +6,19 @@ Facts: every recipe below `examples/configs/recipes/<llm|vlm>` has a script of t
 
 from __future__ import annotations
 
+import glob
 import os
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 RECIPES = "examples/configs/recipes/"
 SUITES = "tests/test_suites/"
 SECTIONS = ("sft", "dpo", "rm", "ppo", "distillation", "grpo")
+GRPO, SFT, VLM_SFT = "examples/run_grpo.py", "examples/run_sft.py", "examples/run_vlm_sft.py"
 MAX_DELEGATIONS = 5
+_DEFAULT = re.compile(r"""path\.join\(\s*os\.path\.dirname\(__file__\),((?:\s*["'][\w./-]+["'],?)+)\s*\)""")
+_VISION = re.compile(r"(?<![a-z])a?vlm(?![a-z])")
 _PROGRAM = re.compile(r"(?<![\w/])(examples/(?:\w+/)*run_(?!eval\b)\w+\.py)\b")
 _DELEGATE = re.compile(r"""["']?\$\{?SCRIPT_DIR\}?/([\w.+-]+\.sh)""")
 _BASE = re.compile(r"-tq_(?:simple|mooncake)$")  # wrappers that run the script of the recipe they are made from
@@ -48,7 +52,7 @@ def rule(recipe: str, values: Mapping[str, Any]) -> str | None:
     """Return the program that a resolved recipe needs, judged by its sections; None for none of them.
 
     Args:
-        recipe: its path relative to the checkout; recipes of vision models live in `recipes/vlm`.
+        recipe: its path relative to the checkout; recipes of models that see live in `recipes/vlm`, most of them.
         values: its resolved values.
     """
     section = algorithm(values)
@@ -58,7 +62,7 @@ def rule(recipe: str, values: Mapping[str, Any]) -> str | None:
             return "examples/nemo_gym/run_grpo_nemo_gym.py"
         if isinstance(values.get("async_rl"), Mapping):
             return "examples/run_grpo_single_controller.py"
-        return "examples/run_vlm_grpo.py" if recipe.startswith(f"{RECIPES}vlm/") else "examples/run_grpo.py"
+        return "examples/run_vlm_grpo.py" if recipe.startswith(f"{RECIPES}vlm/") or _sees(values) else GRPO
     if section == "distillation":
         if isinstance(values.get("teachers"), list):
             return "examples/run_xtoken_off_policy_distillation.py"
@@ -68,8 +72,26 @@ def rule(recipe: str, values: Mapping[str, Any]) -> str | None:
     return "examples/run_eval.py" if isinstance(values.get("eval"), Mapping) else None
 
 
-def find(repo: str, recipe: str, values: Mapping[str, Any]) -> Entry:
-    """Return the program that trains `recipe`: its test script's, else the rule's, where that file exists."""
+def _sees(values: Mapping[str, Any]) -> bool:
+    """Tell whether images or sound reach the model, by the processor of its data."""
+    data = values.get("data")
+    parts = list(data.values()) if isinstance(data, Mapping) else []
+    parts = [one for part in parts for one in (part if isinstance(part, list) else [part])]
+    return any(isinstance(part, Mapping) and str(part.get("processor")).startswith("vlm_") for part in parts)
+
+
+def find(repo: str, recipe: str, values: Mapping[str, Any], files: Sequence[str] = ()) -> Entry:
+    """Return the program that trains `recipe`, where that file exists.
+
+    Its test script's; else the rule's; where that says no more than the algorithm, the one whose own default is the
+    recipe or its nearest parent.
+
+    Args:
+        repo: the checkout.
+        recipe: its path relative to the checkout.
+        values: its resolved values.
+        files: the recipe and its parents, nearest first, relative to the checkout.
+    """
     twin = twin_of(recipe)
     if twin and os.path.isfile(os.path.join(repo, twin)):
         found = _from_script(repo, twin)
@@ -78,11 +100,37 @@ def find(repo: str, recipe: str, values: Mapping[str, Any]) -> Entry:
     path = rule(recipe, values)
     if path is None:
         return Entry(None, "", twin if twin and os.path.isfile(os.path.join(repo, twin)) else "")
+    if path in (GRPO, SFT):
+        closer = _by_default(repo, path, files)
+        if closer is not None:
+            return Entry(*closer)
     if not os.path.isfile(os.path.join(repo, path)):
         return Entry(None, f"rule: {path}, which this repository does not have")
     return Entry(
         path, f"rule: section `{algorithm(values) or 'eval'}`" + (" with NeMo-Gym" if uses_gym(values) else "")
     )
+
+
+def _by_default(repo: str, path: str, files: Sequence[str]) -> tuple[str, str] | None:
+    """The program, and where that is said, whose default is the nearest file of a recipe that is any program's."""
+    defaults: dict[str, list[tuple[str, str]]] = {}
+    for program in sorted(glob.glob("examples/run_*.py", root_dir=repo)):
+        try:
+            with open(os.path.join(repo, program), encoding="utf-8") as file:
+                text = file.read()
+        except (OSError, UnicodeDecodeError):
+            continue
+        for found in _DEFAULT.finditer(text):
+            config = os.path.join("examples", *re.findall(r"[\w./-]+", found[1]))
+            line = text.count("\n", 0, found.start(1)) + 1
+            defaults.setdefault(config, []).append((program, f"its default: {program}:{line}"))
+    for name in files:
+        if path == SFT and _VISION.search(os.path.basename(name)) and os.path.isfile(os.path.join(repo, VLM_SFT)):
+            return VLM_SFT, f"rule: section `sft` of {name}"
+        named = defaults.get(name)
+        if named:
+            return named[0] if len(named) == 1 and named[0][0] != path else None
+    return None
 
 
 def twin_of(recipe: str) -> str:

@@ -111,7 +111,7 @@ def inspect(
     resolved = resolve(repo, recipe, env=env, overrides=overrides, use_checkout=use_checkout)
     nemo_rl = is_nemo_rl(resolved.repo)
     section = entrypoint.algorithm(resolved.values)
-    entry = entrypoint.find(resolved.repo, resolved.recipe, resolved.values)
+    entry = entrypoint.find(resolved.repo, resolved.recipe, resolved.values, resolved.files)
     hub = inputs.hub_cache(env, cache_root)
     models, datasets = inputs.models(resolved, hub), inputs.datasets(resolved, hub)
     words = outputs.base_overrides(resolved, nemo_rl=nemo_rl)

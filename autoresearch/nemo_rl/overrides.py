@@ -68,7 +68,7 @@ def _apply_one(config: Any, word: Word, notes: list[str]) -> Any:
     parsed = _parse(word)
     values, _ = plain(config)
     there, old = look_up(values, word.key)
-    _check_presence(word, there, values)
+    _check_presence(word, there, old, values)
     if word.prefix != "~":
         _check_value(word, there, old, parsed.value(), notes)
     try:
@@ -103,8 +103,8 @@ def _quoting(word: Word) -> str:
     return f"write {word.prefix}{word.key}={quote(value)}"
 
 
-def _check_presence(word: Word, there: bool, values: Mapping[str, Any]) -> None:
-    if word.prefix == "+" and there:
+def _check_presence(word: Word, there: bool, old: Any, values: Mapping[str, Any]) -> None:
+    if word.prefix == "+" and there and old is not None:  # Hydra takes null for a key that is not there yet
         why = f"{word.key} is in the recipe already, `+` only adds"
         raise Usage("OVERRIDES", f"{word.text!r}: {why}", f"write {word.text[1:]}")
     if word.prefix in ("", "~") and not there:
