@@ -237,10 +237,13 @@ def open_approved(name: str = "") -> Campaign:
     """Return the campaign for a verb that branches or launches.
 
     Raises:
-        Refused: its plan is not approved, or its scratch directory belongs to another repository.
+        Refused: its plan is not approved or another campaign's, or its scratch directory belongs to another repository.
     """
     where = find(name)
     campaign = Campaign(where, plan.approved(where))
+    if campaign.plan.campaign != where.name:  # records that were copied: its runs would go to the other's branches
+        why = f"{where.plan} is that of campaign {campaign.plan.campaign!r}"
+        raise Refused("plan", why, f"make plan CAMPAIGN={where.name} PREFIX=... makes it one of its own")
     check_marker(where)
     remember(where)
     return campaign

@@ -41,7 +41,7 @@ def make(where: paths.Campaign, old: Plan | None) -> Plan:
         Refused: something that the campaign needs is not there.
     """
     made = old or Plan(campaign=where.name, repository=where.repository)
-    made = _texts(made)
+    made = _texts(made._replace(campaign=where.name, repository=where.repository))  # it may be the copy of another
     git = Git(where.repository, drop_env_keys=campaign.secret_keys())
     made = _places(made, where, git)
     made = _what_runs(made, where)

@@ -55,6 +55,10 @@ setup() {
   assert_status 0
   test ! -e "$(campaign_dir)/y"
   test -e "$(campaign_dir)/y2/logs/run.log"
+  for verb in series show-log; do
+    run_bin "${verb}" NAME=y
+    assert_contains "${stderr}" "$(campaign_dir)/y/logs/run.log is not there"
+  done
   run_bin clean-campaign NAME=none YES=1
   assert_contains "${stderr}" "nothing to clean"
 }

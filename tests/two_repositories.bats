@@ -76,6 +76,19 @@ setup() {
   bin experiment NAME=y OVERRIDES=value=0.6
 }
 
+@test "records that were copied to another name are no campaign before they are planned anew" {
+  with_baseline
+  cp -r "$(records)" "$(records d)"
+  run_bin baseline CAMPAIGN=d REPEAT=1
+  assert_refused "is that of campaign 'c'"
+  rm "$(records d)"/{approved.json,results.tsv}
+  bin plan CAMPAIGN=d PREFIX=ar/d
+  bin approve CAMPAIGN=d YES=1
+  bin baseline CAMPAIGN=d
+  git rev-parse -q --verify ar/d/baseline
+  assert_equal "$(count_rows "$(records d)/results.tsv")" 1
+}
+
 @test "two repositories and two campaigns of one run at the same time" {
   make_repo one && plan_campaign CAMPAIGN=c PREFIX=ar/c && plan_campaign CAMPAIGN=d PREFIX=ar/d
   make_repo two && plan_campaign CAMPAIGN=e PREFIX=ar/e

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable
 
 from autoresearch import campaign, conclude, knobs, ledger, metrics, names, parents, talk
@@ -16,6 +17,8 @@ def run() -> int:
     if metrics.split(opened.plan.metric)[0] == "command":
         raise Refused("series", "the metric's program prints one number, not a curve", "make summarize shows it")
     row = _row(opened)
+    if not os.path.exists(row.log_path):
+        talk.note(f"{row.log_path} is not there: cleaned up")
     where = opened.where.attempt(row.experiment, row.number)
     points = metrics.series(
         conclude.spec(opened), metrics.Where(row.log_path, where.logs, row.checkpoint_path, row.artifacts_path, "")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+
 from autoresearch import attempts, campaign, knobs, metrics, names, parents, progress, recovery, talk
 from autoresearch.campaign import Campaign
 from autoresearch.errors import Refused
@@ -16,7 +18,8 @@ def run() -> int:
     log = _log(opened, name)
     hint = metrics.tail_hint(metrics.Where(log, "", "", "", ""), count)
     talk.out(talk.masked(hint, campaign.secret_values()))
-    talk.note(f"the last lines of {log}")
+    is_there = os.path.exists(log)
+    talk.note(f"the last lines of {log}" if is_there else f"{log} is not there: not begun yet, or cleaned up")
     return 0
 
 
