@@ -51,7 +51,8 @@ def make(where: paths.Campaign, old: Plan | None) -> Plan:
     _check_secrets(made)
     _check_needs(made)
     _check_program(made, git)
-    return made._replace(notes=[*made.notes, *_unknown_to_git(made, git), *_other_python(made)])
+    remarks = [*_unknown_to_git(made, git), *_other_python(made), *_unprotected(made, git), *_same_seed(made)]
+    return made._replace(notes=[*made.notes, *remarks])
 
 
 def _unknown_to_git(made: Plan, git: Git) -> list[str]:
@@ -65,6 +66,30 @@ def _unknown_to_git(made: Plan, git: Git) -> list[str]:
     return [
         f"git does not know {path}, which the code seems to need: commit it, or add it to REQUIRE" for path in missing
     ]
+
+
+def _unprotected(made: Plan, git: Git) -> list[str]:
+    """Return remarks on paths in PROTECT that protect nothing: BASE has no such file, or a link in its place."""
+    if not made.protect:
+        return []
+    listed = os.fsdecode(git.run("ls-tree", "-r", "-z", "--full-tree", made.base)).split("\0")[:-1]
+    modes = {path: head.split(" ")[0] for head, _, path in (line.partition("\t") for line in listed)}
+    found = []
+    for word in made.protect:
+        paths = plumbing.protected(modes, plumbing.protected_patterns(shlex.quote(word)))
+        links = [path for path in paths if modes[path] == "120000"]
+        if not paths:
+            found.append(f"PROTECT: BASE has no file {word}, so that it protects only what an idea would add there")
+        if links:
+            found.append(f"PROTECT: {links[0]} is a link, and what it leads to is not protected: name that too")
+    return found
+
+
+def _same_seed(made: Plan) -> list[str]:
+    """Return a remark where runs are repeated that all have one seed: their spread is less than the noise."""
+    if (made.repeats < 2 and not made.confirm) or "{seed}" in made.command:
+        return []
+    return ["the command has no {seed}: runs that are repeated may all give the same number, and show no noise"]
 
 
 def _is_required(made: Plan, path: str) -> bool:

@@ -130,6 +130,28 @@ def test_what_a_hand_has_put_out_of_step_is_not_approved(make: Make, changes: di
         planning.check_by_hand(made._replace(**changes))
 
 
+def test_paths_that_protect_nothing_are_pointed_out(make: Make, repo: Path) -> None:
+    (repo / "eval é").mkdir()
+    (repo / "eval é" / "t\txt").write_text("x")
+    (repo / "link").symlink_to("eval é")
+    git(repo, "add", "-A")
+    git(repo, "commit", "-q", "-m", "more")
+    assert make(PROTECT="'eval é/' 'eval é/t*'").notes == []
+    told = make(PROTECT="evals/ link/ *").notes
+    assert [note.split(":")[1].split(",")[0] for note in told] == [
+        " BASE has no file evals/",
+        " link is a link",
+        " link is a link",
+    ]
+
+
+def test_repeats_with_one_seed_are_pointed_out(make: Make) -> None:
+    assert make(REPEATS="1").notes == []
+    assert "no {seed}" in make(REPEATS="3").notes[0]
+    assert "no {seed}" in make(CONFIRM="1").notes[0]
+    assert make(CONFIRM="3", CMD="python3 train.py seed={seed} {overrides}").notes == []
+
+
 MISSING = [
     {"BASE": "nothing"},
     {"BASE": "--output=pwned"},
