@@ -23,6 +23,10 @@ def open_for_launch() -> Campaign:
     if knobs.get("CONFIRM"):
         opened.plan = opened.plan._replace(confirm=knobs.count("CONFIRM", 0, least=0))
     check_disk(opened)
+    if opened.plan.require:  # data that was there for the plan may be gone since: a run without it still gives a number
+        from autoresearch import planning
+
+        planning.check_needs(opened.plan)
     check_secrets(opened)
     check_launcher(opened)
     if opened.plan.launcher == "local":

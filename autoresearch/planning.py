@@ -49,7 +49,7 @@ def make(where: paths.Campaign, old: Plan | None) -> Plan:
     made = made._replace(launcher=_launcher(made), created_at=clock.stamp(clock.now()))
     made = _rules(made)
     _check_secrets(made)
-    _check_needs(made)
+    check_needs(made)
     _check_program(made, git)
     remarks = [*_unknown_to_git(made, git), *_other_python(made), *_unprotected(made, git), *_same_seed(made)]
     return made._replace(notes=[*made.notes, *remarks])
@@ -159,6 +159,10 @@ def _what_runs(made: Plan, where: paths.Campaign) -> Plan:
     recipe = knobs.text("RECIPE") or made.recipe
     if knobs.get("RECIPE"):
         recipe = _relative(recipe, where.repository)
+    if recipe != made.recipe and made.recipe:
+        from autoresearch import recipes
+
+        made = recipes.without(made)
     line = knobs.text("CMD") or made.command
     if not recipe and not line:
         raise Usage("plan", "neither RECIPE nor CMD says what to run", "CMD='python train.py {overrides}', for example")
@@ -186,7 +190,12 @@ def _relative(recipe: str, repository: str) -> str:
             if inside.startswith(".."):
                 raise Usage("RECIPE", f"{recipe!r} lies outside the repository", "copy it into the repository")
             return inside
-    raise Refused("RECIPE", f"there is no file {recipe!r} in {repository}", "give it relative to the repository")
+    from autoresearch.nemo_rl import resolve
+
+    try:
+        return resolve.relative(os.path.realpath(repository), resolve.find_recipe(repository, recipe))
+    except Usage as error:
+        raise Refused(error.what, error.why, error.fix) from None
 
 
 def _metric(made: Plan) -> Plan:
@@ -280,15 +289,15 @@ def _check_secrets(made: Plan) -> None:
         campaign.refuse_secrets(knob, [text])
 
 
-def _check_needs(made: Plan) -> None:
-    """Refuse a plan whose data is not there."""
+def check_needs(made: Plan) -> None:
+    """Refuse a plan, or a launch, whose data is not there."""
     for path in made.require:
         if os.path.isabs(path) or ".." in path.split("/"):
             raise Usage(
                 "REQUIRE", f"{path!r} is not a path inside the repository", "give it relative to the repository"
             )
         if not os.path.exists(os.path.join(made.repository, path)):
-            raise Refused("REQUIRE", f"{path!r} is not in {made.repository}", "fetch or make it, then plan again")
+            raise Refused("REQUIRE", f"{path!r} is not in {made.repository}", "fetch or make it, then call again")
 
 
 def _check_program(made: Plan, git: Git) -> None:

@@ -25,11 +25,13 @@ repository_around() {
 # Exports AR_REPO as an absolute path: the knob; else the repository around the caller; else that of the last plan
 # on this account (so that cron and `make -C` need no REPO); else the Brev checkout. autoresearch's own never counts.
 find_repository() {
-  local found='' memory=''
+  local found='' given='' memory=''
   if [[ -n ${AR_REPO-} ]]; then
-    found=$(cd -P -- "${AR_REPO}" 2>/dev/null && pwd -P) \
+    given=$(cd -P -- "${AR_REPO}" 2>/dev/null && pwd -P) \
       || refuse "REPO" "no directory '${AR_REPO}'" "give the path of a git checkout"
-    export AR_REPO=${found}
+    # A folder of a checkout means the checkout: its records, and their place in git's exclude, are those of the top.
+    [[ -e ${given}/HEAD && -d ${given}/objects ]] || repository_around "${given}"
+    export AR_REPO=${found:-${given}}
     return 0
   fi
   repository_around "$(pwd -P)"

@@ -132,6 +132,11 @@ plan_words=(CAMPAIGN=c CMD=./train.sh METRIC=val_accuracy DIRECTION=max)
   mkdir -p data ckpt
   : >data/train.jsonl
   bin plan "${plan_words[@]}" SCRATCH="${scratch}" REQUIRE='data/train.jsonl ckpt/'
+  bin approve YES=1
+  rm data/train.jsonl
+  run_bin baseline
+  assert_refused data/train.jsonl
+  assert_equal "$(find "${scratch}" -mindepth 1)" ""
   run_bin plan CAMPAIGN=d CMD=no-such-program METRIC=m DIRECTION=max SCRATCH="${scratch}"
   assert_refused no-such-program
   run_bin plan CAMPAIGN=d RECIPE=none.yaml SCRATCH="${scratch}"

@@ -25,8 +25,10 @@ setup() {
   run_bin status
   assert_contains "${output}" "campaign   d"
   ln -s "${one}" "${base}/link"
-  run_bin status REPO="${base}/link"
-  assert_contains "${output}" "campaign   c"
+  for given in "${base}/link" "${one}/below"; do
+    run_bin status REPO="${given}"
+    assert_contains "${output}" "campaign   c"
+  done
   rm -rf "${two}"
   cd /
   run_bin status
