@@ -68,6 +68,22 @@ def into(made: Plan, *, guess_command: bool) -> Plan:
     return made._replace(**changes)
 
 
+def without(made: Plan) -> Plan:
+    """Return the plan without the metric, direction and secrets that its recipe gave it: another one follows."""
+    try:
+        found = inspect(made.repository, made.recipe, made.scratch)
+    except AutoresearchError:
+        return made  # its file is gone
+    changes: dict[str, Any] = {}
+    if found.metric and made.metric == found.metric:
+        changes["metric"] = ""
+        if made.direction_source != "DIRECTION":
+            changes |= {"direction": "", "direction_source": ""}
+    if made.secrets == found.secret_keys():
+        changes["secrets"] = []
+    return made._replace(**changes)
+
+
 def _word(word: str) -> str:
     """Return a word for the CMD line; placeholders stay readable, without quotes."""
     return word if word.isascii() and word.strip("{}").isidentifier() else shlex.quote(word)

@@ -196,6 +196,22 @@ def test_a_recipe_is_found_from_where_the_caller_stands(
         make(RECIPE="conf/a b.txt", CMD=None)
 
 
+def test_another_recipe_brings_its_own_metric(make: Make, repo: Path) -> None:
+    text = "checkpointing: {{metric_name: '{}', higher_is_better: {}}}\nlogger: {{wandb_enabled: {}}}\n"
+    (repo / "configs").mkdir()
+    (repo / "configs" / "reward.yaml").write_text(text.format("val:reward", "true", "true"))
+    (repo / "configs" / "loss.yaml").write_text(text.format("val:loss", "false", "false"))
+    first = make(RECIPE="reward", METRIC=None)  # a bare name will do
+    assert (first.recipe, first.metric, first.direction) == ("configs/reward.yaml", "val:reward", "max")
+    assert first.secrets == ["WANDB_API_KEY"]
+    second = make(first, RECIPE="configs/loss.yaml")
+    assert (second.metric, second.direction, second.secrets) == ("val:loss", "min", [])
+    own = make(first, METRIC="accuracy", DIRECTION="max")
+    assert make(own, RECIPE="configs/loss.yaml").metric == "accuracy"
+    with pytest.raises(Refused, match="did you mean configs/reward"):
+        make(RECIPE="rewrd")
+
+
 def test_what_is_required_may_be_a_file_or_a_directory(make: Make, repo: Path) -> None:
     (repo / "data").mkdir()
     (repo / "a b").write_text("")
