@@ -167,7 +167,7 @@ def make_row(campaign: Campaign, rows: Sequence[Row], state: State, outcome: Out
     )
     judged = judging.judge(campaign, rows, state._replace(lines_delta=measured["lines"]), result)
     crash = judged.verdict.status == "crash"
-    reasons = [judged.verdict.reason, *state.notes, *([outcome.reason] if outcome.reason and crash else [])]
+    reasons = [judged.verdict.reason, *state.notes, outcome.reason]
     return Row(
         branch=state.branch,
         parent_commit=state.parent_commit,
@@ -277,8 +277,9 @@ def give_tree_back(campaign: Campaign, state: State) -> State:
 
 
 def note_line(campaign: Campaign, row: Row) -> str:
-    """Return the git note of a row: one JSON line with the campaign's name."""
-    return json.dumps({"campaign": campaign.name, **row._asdict()}, ensure_ascii=False)
+    """Return the git note of a row: one JSON line with the campaign's name, and the same text as in the ledger."""
+    line = json.dumps({"campaign": campaign.name, **row._asdict()}, ensure_ascii=False)
+    return line.encode("utf-8", "replace").decode("utf-8")
 
 
 def outcome_of(state: State) -> Outcome | None:

@@ -131,7 +131,8 @@ def chosen_overrides(opened: Campaign, start: Start) -> list[str]:
     if own and opened.plan.recipe:
         from autoresearch import recipes
 
-        recipes.check_overrides(opened, words)
+        tree = start.tree.path if start.tree else ""
+        recipes.check_overrides(opened, words, commit=start.tip or start.parent.commit, tree=tree)
     return words
 
 
@@ -227,6 +228,8 @@ def publisher(opened: Campaign, start: Start, made: Hypothesis | None, overrides
     branch = opened.branch(start.name)
     if made is None:
         return experiment.nothing
+    if start.tip:
+        repository.refuse_checked_out(opened.git, branch, opened.pool().directory)
 
     def publish() -> None:
         if start.tip:

@@ -118,3 +118,19 @@ every_verb() {
   assert_equal "$(tail -n +2 reports/auto_research/c/results.tsv | wc -l)" 1
   assert_equal "$(git -C "${repo}" status --porcelain)" ""
 }
+
+@test "a branch of the campaign that the user has checked out is not moved below the checkout" {
+  make_repo
+  plan_campaign
+  bin baseline
+  bin experiment NAME=y OVERRIDES=value=0.7
+  git switch -q "$(git for-each-ref --format='%(refname:short)' 'refs/heads/autoresearch/*/y')"
+  same_after experiment NAME=y OVERRIDES=value=0.8
+  assert_contains "$(<"${base}/said")" "git -C"
+  same_after start NAME=y
+  assert_contains "$(<"${base}/said")" "is checked out in"
+  same_after experiment NAME=y REPEAT=1
+  git switch -q --detach
+  same_after experiment NAME=y OVERRIDES=value=0.8
+  assert_equal "$(count_rows)" 4
+}

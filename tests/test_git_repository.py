@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import subprocess
 import threading
 from collections.abc import Callable
@@ -184,6 +185,26 @@ def test_branches_move_only_from_where_they_were(repo: Path) -> None:
     with pytest.raises(Refused, match="no longer at"):
         repository.move_branch(one, "ar/c/x", first, first)
     assert git(repo, "rev-parse", "ar/c/x") == second
+
+
+@pytest.mark.parametrize("linked", [False, True])
+def test_a_branch_that_the_user_works_on_is_refused(repo: Path, hostile: Path, linked: bool) -> None:
+    """Moved below a checkout, it would show there as changes that nobody made."""
+    one, pool = Git(str(repo)), hostile / "p"
+    git(repo, "branch", "ar/c/x")
+    git(repo, "worktree", "add", "-q", "-b", "ar/c/y", str(pool / "1"))
+    git(repo, "worktree", "add", "-q", "-b", "ar/c/gone", str(hostile / "gone"))
+    shutil.rmtree(hostile / "gone")
+    for branch in ("ar/c/x", "ar/c/y", "ar/c/gone", "ar/c/none"):
+        repository.refuse_checked_out(one, branch, str(pool))
+    if linked:
+        git(repo, "worktree", "add", "-q", str(hostile / "linked"), "ar/c/x")
+    else:
+        git(repo, "switch", "-q", "ar/c/x")
+    with pytest.raises(Refused, match="ar/c/x is checked out in") as caught:
+        repository.refuse_checked_out(one, "ar/c/x", str(pool))
+    subprocess.run(["sh", "-c", caught.value.fix], check=True)
+    repository.refuse_checked_out(one, "ar/c/x", str(pool))
 
 
 def test_exclude_once_and_whole(repo: Path) -> None:

@@ -9,8 +9,12 @@ from pathlib import Path
 
 import pytest
 
+from autoresearch import conclude, ledger
 from autoresearch.errors import Refused
 from autoresearch.git import Git, notes
+from autoresearch.verbs import ledger as ledger_verb
+from tests.campaigns import approved
+from tests.campaigns import row as ledger_row
 from tests.conftest import git, snapshot
 
 
@@ -46,6 +50,14 @@ def test_once_is_once(repo: Path) -> None:
     assert not notes.append_once(one, head, line)
     assert notes.append_once(one, head, json.dumps(row(2)))
     assert len(list(notes.read_all(one))) == 2
+
+
+def test_bytes_that_are_no_text_come_back_as_the_ledger_has_them(repo: Path, tmp_path: Path) -> None:
+    """A run has left a file of such a name in its tree, and the row names it."""
+    opened, commit = approved(repo, tmp_path / "scratch"), git(repo, "rev-parse", "HEAD")
+    left = ledger.append(opened.ledger_path, ledger_row("y", 0.5, commit=commit, reason="left in its tree: \udcff x"))
+    notes.append(opened.git, commit, conclude.note_line(opened, left))
+    assert ledger_verb.rebuilt(opened) == ledger.read(opened.ledger_path).rows
 
 
 def test_the_log_reads_well(repo: Path) -> None:

@@ -11,6 +11,7 @@ from autoresearch.git import SLOW_S, Git, reason, treerecords
 from autoresearch.git.spawn import Done
 
 if TYPE_CHECKING:
+    from autoresearch.git.hypothesis import Variables
     from autoresearch.git.trees import Pool, Tree
 
 OWNER = "hooks:"  # and the process id, and a number of its own
@@ -18,11 +19,11 @@ FOLDER = "left_by_hooks"
 HOOKS_S = 1800.0  # a first run of pre-commit builds its environments
 
 
-def commit(pool: Pool, parent: str, content: str, message: str) -> tuple[str, str]:
+def commit(pool: Pool, parent: str, content: str, message: str, variables: Variables) -> tuple[str, str]:
     """Commit the root tree `content` on top of `parent` with hooks; returns (commit, its root tree).
 
-    A hook that rewrites files gets one restage and a second try; then it is a refusal. What it leaves in the tree
-    besides goes to `<pool>/left_by_hooks`.
+    Who commits, and which hooks, is as in the user's checkout. A hook that rewrites files gets one restage and a second
+    try; then it is a refusal. What it leaves in the tree besides goes to `<pool>/left_by_hooks`.
 
     Raises:
         Refused: a hook said no, or keeps rewriting.
@@ -33,7 +34,7 @@ def commit(pool: Pool, parent: str, content: str, message: str) -> tuple[str, st
     try:
         with treerecords.writing(pool.directory, tree.number):
             own.run("read-tree", "-m", "-u", parent, content, timeout=SLOW_S)
-            made = _commit(own, parent, message)
+            made = _commit(own, pool.git.repo, parent, message, variables)
         pool.adopt(tree, made)
         root = own.run("rev-parse", f"{made}^{{tree}}").decode("ascii").strip()
         return made, root
@@ -62,12 +63,17 @@ def _undo(own: Git, commit: str) -> None:
     own.call("update-ref", "--no-deref", "-m", "autoresearch: refused", "HEAD", commit)
 
 
-def _commit(own: Git, parent: str, message: str) -> str:
+def _commit(own: Git, top: str, parent: str, message: str, variables: Variables) -> str:
     said = Done(1, b"", b"")
+    hooks = os.path.expanduser(variables.hooks_path)
+    # A relative path counts from the tree; hooks that git does not know are in the checkout alone.
+    elsewhere = hooks and not os.path.isdir(os.path.join(own.repo, hooks))
+    where = ("-c", f"core.hooksPath={os.path.join(top, hooks)}") if elsewhere else ()
     for _ in range(2):
         said = own.call(
-            *("commit", "--quiet", "--allow-empty", "--cleanup=whitespace", "-F", "-"),
+            *(*where, "commit", "--quiet", "--allow-empty", "--cleanup=whitespace", "-F", "-"),
             input=os.fsencode(message),
+            env=_identity("AUTHOR", variables.author) | _identity("COMMITTER", variables.committer),
             hooks=True,
             timeout=HOOKS_S,
         )
@@ -82,6 +88,11 @@ def _commit(own: Git, parent: str, message: str) -> str:
         own.run("update-index", "--add", "--remove", "-z", "--stdin", input=rewritten)
     why = f"the repository's commit hook says: {reason(said.err or said.out)}" if said.code else "it rewrites each time"
     raise Refused("commit hook", why, "mend what it complains about in your files, or the hook")
+
+
+def _identity(role: str, ident: str) -> dict[str, str]:
+    name, _, mail = ident.rpartition(" <")
+    return {f"GIT_{role}_NAME": name, f"GIT_{role}_EMAIL": mail.removesuffix(">")} if ident else {}
 
 
 def is_alive(owner: str) -> bool:

@@ -69,12 +69,12 @@ def build(
     try:
         found = _gather(git, parent, base, files, patch, tree, pool)
     finally:
-        ident, hooks_path = _variables(asked.finish())
-    text = message(subject, trailers, ident)
+        variables = _variables(asked.finish())
+    text = message(subject, trailers, variables.committer)
     if not found.paths and not allow_empty:
         raise _nothing(found.unchanged, patch, tree)
     tip, content, paths = found.tip, found.content, found.paths
-    hooks = bool(paths) and _has_hooks(git, hooks_path)
+    hooks = bool(paths) and _has_hooks(git, variables.hooks_path)
     if hooks:
         from autoresearch.git import hooked
 
@@ -82,7 +82,7 @@ def build(
             raise AutoresearchError(
                 "hypothesis", "the repository has commit hooks, and no pool to run them in was given"
             )
-        commit, content = hooked.commit(pool, tip, content, text)
+        commit, content = hooked.commit(pool, tip, content, text, variables)
         paths = _check(git, found.since, content)
     else:
         content = content or _root(git, tip)
@@ -174,18 +174,24 @@ def lines(git: Git, parent: str, commit: str) -> tuple[int, int]:
     return added, removed
 
 
-def _variables(done: Done) -> tuple[str, str]:
-    """Return who commits and core.hooksPath from `git var -l`; commit-tree is what refuses a missing identity."""
+class Variables(NamedTuple):
+    """What git goes by in the user's checkout; a tree of the pool may match other conditions of its config files."""
+
+    author: str  # Name <mail>
+    committer: str
+    hooks_path: str  # core.hooksPath, empty for the repository's own
+
+
+def _variables(done: Done) -> Variables:
+    """Return what `git var -l` says; commit-tree is what refuses a missing identity."""
     if done.code:
         raise failure(("git", "var"), done)
-    ident = hooks = ""
+    found = dict.fromkeys(("GIT_AUTHOR_IDENT", "GIT_COMMITTER_IDENT", "core.hookspath"), "")
     for line in os.fsdecode(done.out).split("\n"):
         key, _, value = line.partition("=")
-        if key == "GIT_COMMITTER_IDENT":
-            ident = value.rpartition(">")[0] + ">"
-        elif key == "core.hookspath":
-            hooks = value
-    return ident, hooks
+        if key in found:
+            found[key] = value.rpartition(">")[0] + ">" if key.startswith("GIT_") else value
+    return Variables(*found.values())
 
 
 def _has_hooks(git: Git, hooks_path: str) -> bool:

@@ -234,6 +234,24 @@ def move_branch(git: Git, branch: str, commit: str, old: str, why: str = "autore
         raise failure(("git", "update-ref"), done)
 
 
+def refuse_checked_out(git: Git, branch: str, ours: str) -> None:
+    """Refuse to move a branch that the user works on: a checkout of it would show all that is new as undone.
+
+    Args:
+        branch: the name without refs/heads/.
+        ours: the directory of the campaign's trees, which may have it.
+    """
+    path = ""
+    for line in os.fsdecode(git.run("worktree", "list", "--porcelain")).split("\n"):
+        if line.startswith("worktree "):
+            path = line.removeprefix("worktree ")
+        elif line == f"branch refs/heads/{branch}" and os.path.dirname(path) != ours and os.path.isdir(path):
+            from shlex import quote
+
+            why = f"{branch} is checked out in {path}, which would fall behind it"
+            raise Refused("branch", why, f"git -C {quote(path)} switch --detach")
+
+
 def exclude(git: Git, patterns: Sequence[str]) -> None:
     """Keep paths out of git through the repository's own info/exclude, once and whole; never through .gitignore.
 

@@ -24,6 +24,8 @@ def run() -> int:
             raise Refused(
                 "PARENT", f"{branch} exists already, at {tip[:12]}", "leave PARENT out, or choose another NAME"
             )
+        if tip:
+            repository.refuse_checked_out(opened.git, branch, pool.directory)
         campaign.make_root(opened.where)
         if not tip:
             tip = parents.choose(opened, rows, knobs.text("PARENT")).commit
