@@ -5,11 +5,13 @@ from __future__ import annotations
 import json
 import os
 import shlex
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 from autoresearch import clock, files, knobs, paths
 from autoresearch.campaign import Campaign
-from autoresearch.errors import AutoresearchError
+from autoresearch.errors import AutoresearchError, Usage
 from autoresearch.plan import Plan
 
 TYPE_CHECKING = False
@@ -110,8 +112,16 @@ def _write_kinds(made: Plan, found: RecipeFacts) -> None:
     files.replace(_kinds_file(where), json.dumps({"kinds": kinds, "set": list(found.set_keys)}).encode())
 
 
-def check_overrides(opened: Campaign, words: list[str]) -> None:
+def check_overrides(opened: Campaign, words: list[str], *, commit: str = "", tree: str = "") -> None:
     """Refuse override words that the training would refuse or misread, before any time is spent on it.
+
+    The recipe of the checkout is asked first. What it does not have may come from the idea's own edits or its parent's.
+
+    Args:
+        opened: the campaign.
+        words: override words.
+        commit: what the idea starts from; empty for nothing else than the checkout.
+        tree: the directory where the idea was edited, if there is one.
 
     Raises:
         Usage: an unknown key, an unquoted `=` or `,`, a name that would turn into a number.
@@ -130,9 +140,43 @@ def check_overrides(opened: Campaign, words: list[str]) -> None:
     from autoresearch import talk
     from autoresearch.nemo_rl import overrides, resolve
 
-    found = resolve.resolve(opened.plan.repository, opened.plan.recipe, env=os.environ, use_checkout=False)
-    for warning in overrides.check(found.config, words, protected=known["set"]):
+    def check(root: str) -> list[str]:
+        found = resolve.resolve(root, opened.plan.recipe, env=os.environ, use_checkout=False)
+        return overrides.check(found.config, words, protected=known["set"])
+
+    try:
+        warnings = check(opened.plan.repository)
+    except Usage as refusal:
+        with _recipe_at(opened, commit) as folder:
+            warnings = _first(check, [root for root in (tree, folder) if root], refusal)
+    for warning in warnings:
         talk.note(f"warning: {warning}")
+
+
+def _first(check: Callable[[str], list[str]], roots: list[str], refusal: Usage) -> list[str]:
+    for root in roots:
+        try:
+            return check(root)
+        except Usage:
+            continue
+    raise refusal
+
+
+@contextmanager
+def _recipe_at(opened: Campaign, commit: str) -> Iterator[str]:
+    """A directory that holds the recipe and its parents as a commit has them; empty when that cannot be had."""
+    import tempfile
+
+    with tempfile.TemporaryDirectory(prefix=f"recipe-{int(clock.now())}-") as folder:
+        try:
+            for file in inspect(opened.plan.repository, opened.plan.recipe).files if commit else ():
+                target = os.path.join(folder, file)
+                os.makedirs(os.path.dirname(target), exist_ok=True)
+                with open(target, "wb") as out:
+                    out.write(opened.git.run("show", f"{commit}:{file}"))
+        except (AutoresearchError, OSError):
+            commit = ""
+        yield folder if commit else ""
 
 
 def run_words(plan: Plan, values: dict[str, str], cap_s: float | None, setup_s: float) -> list[str]:
@@ -183,17 +227,12 @@ def values_at(opened: Campaign, commit: str, words: list[str]) -> dict[str, str]
     flat = {word.partition("=")[0].lstrip("+~"): word.partition("=")[2] for word in words}
     if not opened.plan.recipe.endswith((".yaml", ".yml")):
         return flat
-    import tempfile
-
     from autoresearch.nemo_rl import resolve
 
-    with tempfile.TemporaryDirectory(prefix=f"recipe-{int(clock.now())}-") as folder:
+    with _recipe_at(opened, commit) as folder:
+        if not folder:
+            return flat
         try:
-            for file in inspect(opened.plan.repository, opened.plan.recipe).files:
-                target = os.path.join(folder, file)
-                os.makedirs(os.path.dirname(target), exist_ok=True)
-                with open(target, "wb") as out:
-                    out.write(opened.git.run("show", f"{commit}:{file}"))
             found = resolve.resolve(folder, opened.plan.recipe, env=os.environ, overrides=words, use_checkout=False)
         except (AutoresearchError, OSError):
             return flat
