@@ -18,10 +18,16 @@ _LETTERS = frozenset("ABCDEFGHIJKLMNOPQRSTUVWXYZ")
 _KEY = _LETTERS | frozenset("0123456789_")
 # Names that steer programs instead of informing them: a value here would run code in the next shell, git or linker.
 _STEERING = (
-    " PATH IFS PS4 BASH_ENV ENV SHELL SHELLOPTS BASHOPTS PROMPT_COMMAND CDPATH HOME USER LOGNAME TMPDIR"
+    " PATH IFS PS4 ENV SHELL SHELLOPTS PROMPT_COMMAND CDPATH HOME USER LOGNAME TMPDIR"
     " MAKEFLAGS MFLAGS MAKELEVEL MAKEOVERRIDES "
 )
-_STEERING_FAMILIES = ("LD_", "DYLD_", "PYTHON", "GIT_", "AR_", "BASH_FUNC_")
+# bash's own variables: it reads the value of the first four as arithmetic, which runs `a[$(command)]` also in an
+# `export`; the others it keeps to itself, or they change how our own wrapper goes on.
+_BASH = (
+    " RANDOM SRANDOM HISTCMD OPTIND OPTERR LINENO SECONDS EPOCHSECONDS EPOCHREALTIME UID EUID PPID SHLVL GROUPS"
+    " DIRSTACK FUNCNAME FUNCNEST PIPESTATUS POSIXLY_CORRECT TMOUT "
+)
+_STEERING_FAMILIES = ("LD_", "DYLD_", "PYTHON", "GIT_", "AR_", "BASH")
 # One string of an environment is limited to 128 KiB by the kernel (MAX_ARG_STRLEN).
 _LONGEST = 128 * 1024 - 1
 
@@ -91,7 +97,7 @@ def _check(path: str, line: int, key: str, value: str | None) -> None:
         raise _broken(path, line, "has a key without a value")
     if key[:1] not in _LETTERS or not _KEY.issuperset(key):
         raise _broken(path, line, "has a key that is not of the form A-Z, 0-9 and _")
-    if f" {key} " in _STEERING or key.startswith(_STEERING_FAMILIES):
+    if f" {key} " in _STEERING + _BASH or key.startswith(_STEERING_FAMILIES):
         raise _broken(path, line, f"sets {key}, which steers programs")
     if "\0" in value or len(value.encode()) + len(key) > _LONGEST:
         raise _broken(path, line, f"has a value for {key} that no environment can hold")

@@ -11,7 +11,8 @@ load_dotenv() {
   exec 3< <("${root}/.venv/bin/python" -I -m autoresearch.dotenv_file "${file}")
   parser=$!
   while IFS= read -r -d '' key <&3 && IFS= read -r -d '' value <&3; do
-    # `export "$key=$value"` only: declare, printf -v and ${!key} would run a key such as a[$(cmd)].
+    # `export "$key=$value"` only: declare, printf -v and ${!key} would run a key such as a[$(cmd)]. The parser refuses
+    # the keys whose value bash would read as arithmetic, RANDOM say, which runs it too.
     export "${key}=${value}"
     keys+=("${key}")
   done

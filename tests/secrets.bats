@@ -149,7 +149,8 @@ nowhere() {
   assert_status 0
   assert_contains "${stderr}" "chmod 600"
   for line in 'BROKEN' "K='open" 'PATH=/s3cr3t' 'BASH_ENV=/s3cr3t' 'LD_PRELOAD=/s3cr3t' 'a[$(touch pwned)]=s3cr3t' \
-    $'K=s3cr3t\xff' 'GIT_SSH_COMMAND=s3cr3t' 'AR_NAME=s3cr3t'; do
+    $'K=s3cr3t\xff' 'GIT_SSH_COMMAND=s3cr3t' 'AR_NAME=s3cr3t' \
+    "RANDOM='HOME[\$(touch pwned)]'"; do
     write_env 'FIRST=1' "${line}"
     for verb in 'experiment NAME=y OVERRIDES=value=1' show-env 'show-env --export'; do
       read -ra words <<<"${verb}"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import subprocess
 import sys
@@ -84,6 +85,27 @@ def test_a_key_that_steers_programs_is_refused(hostile: Path, key: str) -> None:
     with pytest.raises(Refused) as caught:
         dotenv_file.load(str(file))
     assert key in str(caught.value)
+
+
+EXPORTING = 'set -Eeuo pipefail; for key; do (export "${key}=HOME[\\$(touch pwned)]"; env -0); done'
+
+
+def test_a_key_that_passes_is_nothing_to_bash(hostile: Path) -> None:
+    """bash knows some variables as numbers, and reads their value as arithmetic, which runs what is in brackets."""
+    listed = subprocess.run(["bash", "-c", "compgen -v"], capture_output=True, text=True, check=True).stdout.split()
+    special = "RANDOM SRANDOM HISTCMD OPTIND LINENO SECONDS EPOCHSECONDS EPOCHREALTIME BASHPID SHLVL UID BASH_ARGV0"
+    passing = []
+    for key in sorted({*listed, *special.split()}):
+        file = hostile / ".env"
+        file.write_text(f"{key}='HOME[$(touch pwned)]'\n")
+        with contextlib.suppress(Refused):
+            passing += dotenv_file.load(str(file))
+    assert passing
+    done = subprocess.run(["bash", "-c", EXPORTING, "-", *passing], cwd=hostile, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    for key in passing:
+        assert f"{key}=HOME[$(touch pwned)]\0" in done.stdout
+    assert not (hostile / "pwned").exists()
 
 
 def test_what_is_no_file_is_refused(hostile: Path) -> None:
