@@ -39,7 +39,8 @@ def is_cut(row: Row) -> bool:
 def next_draft(campaign: Campaign, last: State, row: Row) -> Draft | None:
     """Return the run that the verdict of an idea waits for after its run `last`, None when there is none."""
     if last.more > 0:
-        return _repeat(last)
+        # What fails at its first run would most likely fail at all of them, each as long as a run may take.
+        return _repeat(last) if parents.judged(campaign.rows(), last.commit) else None
     if last.smoke or last.role == "repeat":
         return None
     return _look_again(campaign, last, row) or _confirming_run(campaign, last, row)

@@ -170,6 +170,8 @@ def answer(opened: Campaign, state: State) -> int:
     if own.verdict_by == "rule" and own.reason.startswith(verdict.UNCONFIRMED):
         pairs = "" if state.pairs == opened.approval.plan.confirm else f" CONFIRM={state.pairs}"
         talk.out(f"not confirmed yet; make experiment NAME={own.experiment} REPEAT=1{pairs} goes on with it")
+    if own.status == "crash" and state.more and all(row.commit != own.commit for row in later):
+        talk.out(f"{state.more} repeats are not made: there is no number to repeat yet")
     if left_over := fresh_runs_left(opened, state, own):
         talk.out(
             f"{left_over} fresh runs are not made; make experiment NAME={own.experiment} REPEATS={left_over} makes them"

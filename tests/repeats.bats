@@ -250,16 +250,18 @@ waits() {
 
 @test "what never gave a number is no repeat: it is confirmed, and a baseline is repeated as planned" {
   plan_seeds REPEATS=2 CONFIRM=1
-  printf '%s\n' '' '' 0.51 0.49 0.50 0.50 >values
+  printf '%s\n' '' 0.51 '' 0.49 0.50 0.50 >values
   git commit -q -a -m 'crashes at first'
   bin plan CAMPAIGN=c BASE=HEAD
   bin approve YES=1
   run_bin baseline SMOKE=1
   assert_status 4
-  run_bin baseline
+  run_bin baseline REPEATS=5
   assert_status 4
+  assert_contains "${output}" "4 repeats are not made"
   bin baseline
-  assert_equal "$(values_of baseline)" "0.000000 crash, 0.000000 crash, 0.51 keep, 0.49 keep, "
+  bin baseline REPEAT=1
+  assert_equal "$(values_of baseline)" "0.000000 crash, 0.51 keep, 0.000000 crash, 0.49 keep, "
   run_bin experiment NAME=good OVERRIDES=values=,0.70,0.71
   assert_status 4
   run_bin experiment NAME=good REPEAT=1
