@@ -44,6 +44,23 @@ state() {
   state | grep -q '^- "raise it"$'
 }
 
+@test "a package of the user's that is called session stays visible to git, in a tree of start too" {
+  mkdir session
+  echo 'x = 1' >session/__init__.py
+  git add session
+  git commit -q -m package
+  echo 'y = 1' >session/mine.py
+  planned
+  [ "$(git status --porcelain)" = '?? session/mine.py' ]
+  ar approve YES=1
+  ar baseline
+  tree=$(ar start NAME=idea)
+  echo 'z = 1' >"${tree}/session/new.py"
+  ar experiment NAME=idea
+  prefix=$(git for-each-ref --format='%(refname)' 'refs/heads/**/idea')
+  git cat-file -e "${prefix}:session/new.py"
+}
+
 @test "a whole campaign is in the notes, and resume agrees with itself" {
   planned
   ar approve YES=1
