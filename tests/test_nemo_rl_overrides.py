@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shlex
 from pathlib import Path
 from typing import Any
@@ -11,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from autoresearch.errors import Usage
-from autoresearch.nemo_rl.grammar import fill, kinds, must_save_by, quick, quote, split
+from autoresearch.nemo_rl.grammar import fill, kinds, look_up, must_save_by, quick, quote, split
 from autoresearch.nemo_rl.overrides import apply, check, closest
 from autoresearch.nemo_rl.resolve import Resolved, resolve
 
@@ -61,11 +62,11 @@ def test_words_that_nemo_rl_takes_pass(recipe: Resolved, word: str) -> None:
         ("optimizer.kwargs.lr=1", r"did you mean policy\.optimizer\.kwargs\.lr"),
         ("+grpo.max_num_steps=5", r"write grpo\.max_num_steps=5"),
         ("~grpo.nothing", "no key"),
-        ("logger.wandb.project=/a/x=y", r'write logger\.wandb\.project="/a/x=y"'),
-        ("policy.model_name=a,b", r'write policy\.model_name="a,b"'),
-        ("policy.model_name=a#b", r'write policy\.model_name="a#b"'),
-        ("policy.model_name=~/m", r'write policy\.model_name="~/m"'),
-        ("logger.wandb.name=1e5", r'write logger\.wandb\.name="1e5"'),
+        ("logger.wandb.project=/a/x=y", r"""write 'logger\.wandb\.project="/a/x=y"'"""),
+        ("policy.model_name=a,b", r"""write 'policy\.model_name="a,b"'"""),
+        ("policy.model_name=a#b", r"""write 'policy\.model_name="a#b"'"""),
+        ("policy.model_name=~/m", r"""write 'policy\.model_name="~/m"'"""),
+        ("logger.wandb.name=1e5", r"""write 'logger\.wandb\.name="1e5"'"""),
         ("logger.wandb.name=true", r'"true"'),
         ("grpo=5", "section"),
         ("checkpointing.checkpoint_must_save_by=3h", "DD:HH:MM:SS"),
@@ -84,6 +85,20 @@ def test_words_that_nemo_rl_refuses_or_misreads_are_named_with_the_way_out(
 ) -> None:
     with pytest.raises(Usage, match=message):
         check(recipe.config, [word])
+
+
+@pytest.mark.parametrize("word", ["logger.wandb.project=a=b", "policy.model_name=it's a,b", "logger.wandb.name=1e5"])
+def test_the_advice_can_be_given_as_it_stands(recipe: Resolved, word: str) -> None:
+    with pytest.raises(Usage) as caught:
+        check(recipe.config, [word])
+    advice = re.fullmatch("write (.*), with both kinds of quotes.*", caught.value.fix)
+    assert advice is not None
+    words = shlex.split(advice[1])  # as the knob is split
+    assert check(recipe.config, words) == []
+    from omegaconf import OmegaConf
+
+    config, (key,) = apply(recipe.config, words)
+    assert look_up(OmegaConf.to_container(config), key) == (True, word.partition("=")[2])
 
 
 def test_what_is_accepted_but_looks_wrong_is_a_warning(recipe: Resolved) -> None:

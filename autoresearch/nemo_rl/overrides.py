@@ -8,6 +8,7 @@ functions of Hydra do it here; what they say is said again with the way out.
 from __future__ import annotations
 
 import re
+import shlex
 from collections.abc import Collection, Mapping, Sequence
 from copy import deepcopy
 from difflib import get_close_matches
@@ -100,7 +101,13 @@ def _quoting(word: Word) -> str:
     value = (word.value or "").strip()
     if len(value) > 1 and value[0] == value[-1] and value[0] in "'\"":
         value = value[1:-1]
-    return f"write {word.prefix}{word.key}={quote(value)}"
+    return _written(word, value)
+
+
+def _written(word: Word, value: str) -> str:
+    """The advice how to write a value so that it arrives: the knob takes one layer of quotes off, Hydra another."""
+    text = f"{word.prefix}{word.key}={quote(value)}"
+    return f"write {shlex.quote(text)}, with both kinds of quotes" if '"' in text else f"write {text}"
 
 
 def _check_presence(word: Word, there: bool, old: Any, values: Mapping[str, Any]) -> None:
@@ -143,7 +150,7 @@ def _check_value(word: Word, there: bool, old: Any, new: Any, notes: list[str]) 
         raise Usage("OVERRIDES", f"{word.text!r}: NeMo-RL gives wandb.init a `dir` of its own", "leave it out")
     if _NAME_LIKE.fullmatch(leaf) and was in "sz" and becomes in "nb":
         why = f"{word.value} would arrive as {_KIND_NAMES[becomes]} ({new!r}), not as a name"
-        raise Usage("OVERRIDES", f"{word.text!r}: {why}", f"write {word.prefix}{word.key}={quote(str(word.value))}")
+        raise Usage("OVERRIDES", f"{word.text!r}: {why}", _written(word, str(word.value)))
     if leaf == "checkpoint_must_save_by" and new is not None and not _SAVE_BY.fullmatch(str(new)):
         raise Usage("OVERRIDES", f"{word.text!r} is no time", "write DD:HH:MM:SS, as in 00:01:30:00")
     if not there:
