@@ -7,6 +7,7 @@ import os
 from autoresearch import campaign, command, knobs, launch, launchers, parents, recovery, reservation, talk
 from autoresearch.campaign import Campaign
 from autoresearch.errors import Refused, Usage
+from autoresearch.plan import Plan
 from autoresearch.reservation import Draft
 from autoresearch.sessions import session
 
@@ -56,8 +57,7 @@ def check_disk(opened: Campaign) -> None:
 def check_secrets(opened: Campaign) -> None:
     """Refuse when a key that the plan needs is nowhere; names file and key, never a value."""
     file = os.path.join(opened.where.repository, ".env")
-    wanted = [key for key in opened.plan.secrets if key != "none"]
-    missing = [key for key in wanted if not any(os.environ.get(name) for name in same_secret(key))]
+    missing = missing_secrets(opened.plan)
     if missing:
         where = file if os.path.exists(file) else f"{file} (which does not exist)"
         why = f"{' '.join(missing)} is neither in {where} nor in the environment"
@@ -67,6 +67,12 @@ def check_secrets(opened: Campaign) -> None:
 
         for warning in dotenv_file.warnings(file):
             talk.note(f"warning: {warning}")
+
+
+def missing_secrets(plan: Plan) -> list[str]:
+    """Return the keys that a plan needs and that have no value."""
+    wanted = [key for key in plan.secrets if key != "none"]
+    return [key for key in wanted if not any(os.environ.get(name) for name in same_secret(key))]
 
 
 def same_secret(key: str) -> tuple[str, ...]:

@@ -12,8 +12,8 @@ BREV_REPOSITORY = "/home/ubuntu/RL"
 EPHEMERAL = "/ephemeral"
 SUBDIRECTORIES = ("logs", "checkpoints", "artifacts", "ray", "tmp", "wandb")
 CACHES = ("huggingface", "torch", "triton", "uv", "pip", "xdg", "wandb", "vllm")
-# What git must not see in the user's checkout; written to .git/info/exclude, never to .gitignore. Of `session` only what
-# is called as our notes are: a package of the user's may bear that name.
+# What git must not see in the user's checkout; written to .git/info/exclude, never to .gitignore. Of `session` only
+# what is called as our notes are: a package of the user's may bear that name.
 EXCLUDED = ("/reports/auto_research/", f"/session/{'[0-9]' * 8}_{'[0-9]' * 6}/")
 
 

@@ -125,6 +125,9 @@ nowhere() {
 
 @test "a key that the plan needs is looked for before anything starts; file and key are named" {
   plan_campaign SECRETS='WANDB_API_KEY HF_TOKEN'
+  run_bin doctor
+  assert_status 3
+  assert_contains "${output}" "FAIL  secrets: the plan needs HF_TOKEN, which has no value"
   run_bin baseline
   assert_refused "WANDB_API_KEY HF_TOKEN"
   assert_contains "${stderr}" "${repo}/.env (which does not exist)"

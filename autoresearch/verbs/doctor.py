@@ -7,7 +7,7 @@ import shutil
 import sys
 from collections.abc import Callable, Iterator
 
-from autoresearch import campaign, command, dotenv_file, knobs, launch, launchers, paths, plan, talk
+from autoresearch import campaign, command, dotenv_file, experiment, knobs, launch, launchers, paths, plan, talk
 from autoresearch.errors import AutoresearchError
 from autoresearch.git import Git
 from autoresearch.launchers import Finding
@@ -116,6 +116,11 @@ def _needs(made: Plan) -> Iterator[Finding]:
     for path in made.require:
         there = os.path.exists(os.path.join(made.repository, path))
         yield Finding("ok", "required", path) if there else Finding("FAIL", "required", f"{path} is gone", "fetch it")
+    for key in experiment.missing_secrets(made):
+        fix = f"add a line {key}=... to {made.repository}/.env, mode 600"
+        yield Finding("FAIL", "secrets", f"the plan needs {key}, which has no value", fix)
+    if not (made.recipe_timeout_s or made.rules.keys() & {"each_s", "total_s", "until"}):
+        yield Finding("warn", "limit", "nothing ends a run that hangs", "make extend STOP='..., 1h each'")
     for remark in made.notes:
         yield Finding("warn", "recipe", remark)
 
