@@ -8,6 +8,8 @@ import sys
 # C0 and C1 controls but tab and newline: a training's text must not move the cursor or pose as ours.
 _CONTROL = re.compile(r"\x1b\[[0-9;?]*[ -/]*[@-~]|\x1b\][^\x07\x1b]*(?:\x07|\x1b\\)|[\x00-\x08\x0b-\x1f\x7f-\x9f]")
 
+SHORTEST = 6  # characters of a line of a secret that is worth masking
+
 _UNRESERVED = frozenset(b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_.-~")  # RFC 3986
 
 
@@ -33,7 +35,9 @@ def masked(text: str, secrets: list[str]) -> str:
 
 
 def _forms(secret: str) -> tuple[str, ...]:
-    """Return a secret as it may stand in a text: plain, URL-encoded, in base64 with and without its padding.
+    """Return a secret as it may stand in a text: plain, in JSON, URL-encoded, in base64 with and without its padding.
+
+    A private key has several lines, which a log shows, and we join, one by one.
 
     By hand, since urllib.parse and base64 take 2 ms to load.
     """
@@ -42,7 +46,9 @@ def _forms(secret: str) -> tuple[str, ...]:
     raw = secret.encode("utf-8", "surrogateescape")
     quoted = "".join(chr(byte) if byte in _UNRESERVED else f"%{byte:02X}" for byte in raw)
     encoded = b2a_base64(raw, newline=False).decode("ascii")
-    return secret, quoted, encoded, encoded.rstrip("=")
+    escaped = secret.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
+    lines = [line for line in map(str.strip, secret.split("\n")) if len(line) >= SHORTEST] if "\n" in secret else []
+    return secret, quoted, escaped, encoded, encoded.rstrip("="), *lines
 
 
 def out(text: str = "") -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import io
+import json
 import os
 import pty
 import subprocess
@@ -75,6 +76,14 @@ def test_a_table_leaves_numbers_as_they_are_written() -> None:
     assert shown.splitlines()[-1].split() == ["1234e56", "0.90", "007"]
     assert talk.pairs([]) == ""
     assert talk.pairs([("a", "1"), ("long", "2")]) == "a     1\nlong  2"
+
+
+def test_each_line_of_a_private_key_is_masked_and_its_form_in_json() -> None:
+    key = '-----BEGIN KEY-----\nMIIEv"QIBADAN\n==\n-----END KEY-----\n'
+    log = f'loaded {{"key": {json.dumps(key)}}}\r\n' + key.replace("\n", "\r\n")
+    for line in talk.masked(log, [key]).splitlines():
+        assert "MII" not in line
+        assert "KEY" not in line
 
 
 @given(st.text(alphabet=st.characters(exclude_categories=["Cs"]), min_size=6, max_size=20))
