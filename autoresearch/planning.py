@@ -173,6 +173,7 @@ def _what_runs(made: Plan, where: paths.Campaign) -> Plan:
         from autoresearch import recipes
 
         made = recipes.into(made, guess_command=not line)
+    knobs.split("SMOKE_OVERRIDES", made.smoke_overrides)
     if not made.command:
         raise Usage(
             "CMD", f"the recipe {recipe!r} does not say what runs it", "CMD='python train.py --config {recipe}'"
@@ -254,6 +255,7 @@ def check_by_hand(made: Plan) -> None:
         from autoresearch.rules import guards
 
         guards.parse(made.guard)
+    knobs.split("SMOKE_OVERRIDES", made.smoke_overrides)
     noise.known(made.noise, [])
     plumbing.protected_patterns(" ".join(map(shlex.quote, made.protect)))
     metrics.parse_spec(made.metric, made.direction, made.metric_at, tuple(made.metric_options))

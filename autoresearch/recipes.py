@@ -66,6 +66,11 @@ def into(made: Plan, *, guess_command: bool) -> Plan:
     changes["must_save_by"] = found.must_save_by_key if changes.get("recipe_overrides", made.recipe_overrides) else ""
     if knobs.get("SECRETS") is None and not made.secrets:
         changes["secrets"] = found.secret_keys()
+    if made.smoke_overrides and changes.get("recipe_overrides", made.recipe_overrides):
+        from autoresearch.nemo_rl import overrides
+
+        words = knobs.split("SMOKE_OVERRIDES", made.smoke_overrides)
+        changes["notes"] += overrides.check(found.resolved.config, words, protected=found.set_keys)
     _write_kinds(made, found)
     return made._replace(**changes)
 

@@ -17,10 +17,11 @@ plan_words=(CAMPAIGN=c CMD=./train.sh METRIC=val_accuracy DIRECTION=max)
     git for-each-ref
     git worktree list
   )
-  run_bin plan "${plan_words[@]}" OBJECTIVE="more 'accuracy' \$(id)" STOP='24 experiments or 10h total, 1h each' SCRATCH="${scratch}"
+  run_bin plan "${plan_words[@]}" OBJECTIVE="more 'accuracy' \$(id)" STOP='24 experiments or 10h total, 1h each' SCRATCH="${scratch}" \
+    METRIC_OPTIONS=percent SMOKE_OVERRIDES=steps=2
   assert_status 0
   for wanted in "more 'accuracy' \$(id)" "${repo}" "$(git rev-parse HEAD)" "autoresearch/$(date +%Y-%m-%d)-c/" \
-    "target_experiment_count  24" "1h" "max: higher is better (DIRECTION)" "not Brev"; do
+    "target_experiment_count  24" "1h" "max: higher is better (DIRECTION)" "not Brev" "val_accuracy (last percent)" "steps=2"; do
     assert_contains "${output}" "${wanted}"
   done
   assert_contains "${stderr}" "make approve CAMPAIGN=c"

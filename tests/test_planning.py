@@ -89,6 +89,7 @@ WRONG = [
     {"GUARD": "memory_gb < "},
     {"METRIC_AT": "somewhere"},
     {"SECRETS": "'open"},
+    {"SMOKE_OVERRIDES": "steps='2"},
 ]
 
 

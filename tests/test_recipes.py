@@ -24,6 +24,9 @@ def test_words_may_name_what_the_idea_or_its_parent_brought(repo: Path, tmp_path
     opened = approved(repo, tmp_path / "scratch", recipe=RECIPE, recipe_overrides=["logger.log_dir={log_dir}"])
     recipes.into(opened.plan, guess_command=False)
     recipes.check_overrides(opened, ["grpo.steps=6"])
+    recipes.into(opened.plan._replace(smoke_overrides="grpo.steps=1"), guess_command=False)
+    with pytest.raises(Usage, match="did you mean"):
+        recipes.into(opened.plan._replace(smoke_overrides="grpo.step=1"), guess_command=False)
 
     git(repo, "checkout", "-qb", "side")
     (repo / RECIPE).write_text("grpo: {steps: 5, clip: 1}\nlogger: {log_dir: logs}\n")

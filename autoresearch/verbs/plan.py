@@ -61,7 +61,7 @@ def show(where: paths.Campaign, made: plan.Plan) -> None:
         ("recipe", made.recipe or "none"),
         ("command", made.command),
         *((("recipe overrides", " ".join(made.recipe_overrides)),) if made.recipe_overrides else ()),
-        ("metric", f"{made.metric} ({made.metric_at})"),
+        ("metric", f"{made.metric} ({' '.join((made.metric_at, *made.metric_options))})"),
         (
             "direction",
             f"{made.direction}: {'higher' if made.direction == 'max' else 'lower'} is better ({made.direction_source})",
@@ -75,6 +75,7 @@ def show(where: paths.Campaign, made: plan.Plan) -> None:
         ("required", " ".join(made.require) or "nothing"),
         *((key, str(value)) for key in ("noise", "repeats", "confirm") if (value := getattr(made, key))),
         *((key, value) for key, value in (("guard", made.guard), ("protect", " ".join(made.protect))) if value),
+        *((("smoke overrides", made.smoke_overrides),) if made.smoke_overrides else ()),
         *((name, value) for name, value in sorted(made.settings.items())),
     ]
     talk.out(talk.pairs([(key, talk.one_line(value)) for key, value in lines]))
