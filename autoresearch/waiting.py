@@ -170,14 +170,22 @@ def answer(opened: Campaign, state: State) -> int:
     if own.verdict_by == "rule" and own.reason.startswith(verdict.UNCONFIRMED):
         pairs = "" if state.pairs == opened.approval.plan.confirm else f" CONFIRM={state.pairs}"
         talk.out(f"not confirmed yet; make experiment NAME={own.experiment} REPEAT=1{pairs} goes on with it")
-    if own.status == "crash" and state.more and all(row.commit != own.commit for row in later):
-        talk.out(f"{state.more} repeats are not made: there is no number to repeat yet")
-    if left_over := fresh_runs_left(opened, state, own):
-        talk.out(
-            f"{left_over} fresh runs are not made; make experiment NAME={own.experiment} REPEATS={left_over} makes them"
-        )
+    if not smoke:
+        tell_of_runs_left(opened, state, own, later)
     closing(opened)
     return 4 if own.status == "crash" else 0
+
+
+def tell_of_runs_left(opened: Campaign, state: State, own: Row, later: list[Row]) -> None:
+    """Say how many of the runs that were asked for are not made, and what makes them."""
+    left, kind = fresh_runs_left(opened, state, own), "fresh runs"
+    if not left:
+        left, kind = max(0, state.more - sum(row.commit == own.commit for row in later)), "repeats"
+    if left and parents.judged(opened.rows(), own.commit) is None:
+        talk.out(f"{left} {kind} are not made: there is no number to repeat yet")
+    elif left:
+        call = "baseline" if own.experiment == parents.BASELINE else f"experiment NAME={own.experiment}"
+        talk.out(f"{left} {kind} are not made; make {call} REPEATS={left} makes them")
 
 
 def fresh_runs_left(opened: Campaign, state: State, own: Row) -> int:

@@ -98,6 +98,21 @@ waits() {
   assert_contains "$(field good reason 5)" "fresh run of good"
 }
 
+@test "repeats that a stop has cut off are named, with the command that makes them" {
+  plan_seeds
+  printf '%s\n' 0.50 wait 0.48 0.51 >values
+  git commit -q -a -m 'the second waits'
+  bin plan CAMPAIGN=c BASE=HEAD
+  bin approve YES=1
+  bin baseline REPEATS=4 DETACH=1
+  until_true 20 waits 2
+  run_bin stop NAME=baseline
+  assert_contains "${output}" "2 repeats are not made; make baseline REPEATS=2 makes them"
+  run_bin baseline REPEATS=2
+  assert_lacks "${output}" "not made"
+  assert_equal "$(values_of baseline)" "0.50 keep, 0.000000 crash, 0.48 keep, 0.51 keep, "
+}
+
 @test "REPEATS in a call is the number of runs, whatever the plan says; a plumbing run is never repeated" {
   plan_seeds REPEATS=3
   bin baseline REPEATS=1

@@ -340,3 +340,15 @@ def test_a_missing_identity(repo: Path, hermetic: Path) -> None:
     (hermetic / ".gitconfig").write_text("[user]\n\tuseConfigOnly = true\n")
     with pytest.raises(Refused, match=r"user\.name"):
         build(repo, allow_empty=True)
+
+
+def test_fewer_lines_of_prose_or_data_are_no_simpler_code(repo: Path) -> None:
+    for name in ("README.md", "data é.JSONL", "t.csv", "conf.yaml"):
+        (repo / name).write_text("a\n" * 9)
+    git(repo, "add", "-A")
+    git(repo, "commit", "-q", "-m", "more")
+    before = git(repo, "rev-parse", "HEAD")
+    for name in ("README.md", "data é.JSONL", "t.csv", "conf.yaml"):
+        (repo / name).write_text("a\n")
+    git(repo, "commit", "-q", "-a", "-m", "less")
+    assert hypothesis.lines(Git(str(repo)), before, git(repo, "rev-parse", "HEAD")) == (0, 8)

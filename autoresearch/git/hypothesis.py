@@ -18,6 +18,8 @@ if TYPE_CHECKING:
     from autoresearch.git.trees import Pool, Tree
 
 HOOKS = ("pre-commit", "prepare-commit-msg", "commit-msg")
+# Prose and data, fewer lines of which make nothing simpler; binary files have none.
+NO_CODE = (b".md", b".rst", b".adoc", b".jsonl", b".ndjson", b".csv", b".tsv", b".svg")
 MAX_PATCH_BYTES = 64 * 1024 * 1024
 
 
@@ -164,12 +166,12 @@ def message(subject: str, trailers: Sequence[tuple[str, str]], ident: str) -> st
 
 
 def lines(git: Git, parent: str, commit: str) -> tuple[int, int]:
-    """Return how many lines a commit adds and removes against `parent`; binary files count as none."""
+    """Return how many lines of code or config a commit adds and removes against `parent`."""
     added = removed = 0
     words = ("diff-tree", "-r", "-z", "--no-renames", "--no-textconv", "--no-ext-diff", "--numstat")
     for record in git.run(*words, parent, commit).split(b"\0"):
         fields = record.split(b"\t", 2)
-        if len(fields) == 3 and fields[0] != b"-":
+        if len(fields) == 3 and fields[0] != b"-" and not fields[2].lower().endswith(NO_CODE):
             added, removed = added + int(fields[0]), removed + int(fields[1])
     return added, removed
 
