@@ -65,6 +65,7 @@ def finish(campaign: Campaign, state: State, outcome: Outcome) -> Row:
     if hindered:
         raise hindered
     clean_up(campaign, state, written)
+    campaign.renew_rules()
     where = standing.line(campaign, campaign.rows(), [])
     if where.met and not goes_on(campaign, state, written):
         session.checkpoint(campaign.where, session.STOP_MET, where.line)

@@ -30,6 +30,7 @@ def quiet_s(where: paths.Campaign, state: State) -> float | None:
 
 def line(opened: Campaign, state: State) -> str:
     """Return one line: branch, elapsed against the cap, last metric, attempted and remaining, stop rule, disk."""
+    opened.renew_rules()
     parts = [state.branch, _time(state), _metric(opened, state)]
     parts.append(standing.line(opened, opened.rows(), attempts.every(opened.where)).line)
     parts.append(_disk(opened))

@@ -273,7 +273,8 @@ def last_lines(log: str, count: int = 8) -> list[str]:
 
 
 def closing(opened: Campaign) -> None:
-    """Print where the campaign stands, and what to do next."""
+    """Print where the campaign stands, by the rule as it is approved by now, and what to do next."""
+    opened.renew_rules()
     rows, states = opened.rows(), attempts.every(opened.where)
     where = standing.line(opened, rows, states)
     talk.out(where.line)

@@ -10,7 +10,19 @@ from typing import Any
 
 import pytest
 
-from autoresearch import attempts, conclude, confirming, launch, ledger, recovery, series_of_runs, waiting
+from autoresearch import (
+    attempts,
+    campaign,
+    conclude,
+    confirming,
+    launch,
+    ledger,
+    plan,
+    progress,
+    recovery,
+    series_of_runs,
+    waiting,
+)
 from autoresearch.campaign import Campaign
 from autoresearch.errors import Refused
 from autoresearch.launchers import Outcome
@@ -286,3 +298,18 @@ def test_a_confirming_run_that_its_machine_failed_says_nothing_of_the_idea(make:
     last = state("y", 3, role="confirm", confirms="y", lock="y.lock", pairs=1)
     assert series_of_runs.next_one(opened, last) is None  # it would be made again for ever
     assert confirming.next_run(opened, rows, idea, 1).experiment == "baseline"
+
+
+def test_what_is_said_after_a_run_goes_by_the_rule_as_it_was_changed_meanwhile(
+    make: Make, capsys: pytest.CaptureFixture[str]
+) -> None:
+    opened = make(rules="2 experiments")
+    for one in (row("baseline", 0.5), row("y", 0.6)):
+        ledger.append(opened.ledger_path, one)
+    longer = opened.plan._replace(stop="9 experiments", rules={"experiments": 9})
+    with opened.locked():
+        campaign.approve(opened.where, longer, plan.save(opened.where, longer), "me")
+    assert "2/9 attempted" in progress.line(opened, state("z"))
+    opened.plan = opened.plan._replace(rules={"experiments": 2})
+    waiting.closing(opened)
+    assert "stop condition not yet met: 2/9 attempted" in capsys.readouterr().out
