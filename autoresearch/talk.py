@@ -8,7 +8,8 @@ import sys
 # C0 and C1 controls but tab and newline: a training's text must not move the cursor or pose as ours.
 _CONTROL = re.compile(r"\x1b\[[0-9;?]*[ -/]*[@-~]|\x1b\][^\x07\x1b]*(?:\x07|\x1b\\)|[\x00-\x08\x0b-\x1f\x7f-\x9f]")
 
-SHORTEST = 6  # characters of a line of a secret that is worth masking
+SHORTEST = 6  # characters of a secret, of one of its lines or of its beginning, that are worth masking
+_CUT = re.compile(r"\.{3,}|…")
 
 _UNRESERVED = frozenset(b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_.-~")  # RFC 3986
 
@@ -27,11 +28,31 @@ def one_line(text: str, limit: int = 0) -> str:
 
 
 def masked(text: str, secrets: list[str]) -> str:
-    """Return `text` with every secret value, also URL-encoded or base64, replaced."""
-    found = {form for secret in secrets if secret for form in _forms(secret) if form in text}
-    if not found:
-        return text
-    return re.sub("|".join(re.escape(form) for form in sorted(found, key=len, reverse=True)), "[secret]", text)
+    """Return `text` with every secret value replaced, also URL-encoded, in base64, or where it is cut off."""
+    forms = {form for secret in secrets if secret for form in _forms(secret)}
+    found = {form for form in forms if form in text}
+    if found:
+        shapes = "|".join(re.escape(form) for form in sorted(found, key=len, reverse=True))
+        text = re.sub(shapes, "[secret]", text)
+    if "..." in text or "…" in text:
+        for form in forms:
+            if form[:SHORTEST] in text:
+                text = _without_starts(text, form)
+    return text
+
+
+def _without_starts(text: str, form: str) -> str:
+    """Replace the beginning of a secret right before the mark of a cut: a line was shortened in the middle of it."""
+    out, done = [], 0
+    for mark in _CUT.finditer(text):
+        body = text[done : mark.start()]
+        for length in range(min(len(form), len(body)), SHORTEST - 1, -1):
+            if body.endswith(form[:length]):
+                body = f"{body[:-length]}[secret]"
+                break
+        out += [body, mark[0]]
+        done = mark.end()
+    return "".join([*out, text[done:]])
 
 
 def _forms(secret: str) -> tuple[str, ...]:

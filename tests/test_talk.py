@@ -86,6 +86,15 @@ def test_each_line_of_a_private_key_is_masked_and_its_form_in_json() -> None:
         assert "KEY" not in line
 
 
+def test_a_secret_in_which_a_line_was_cut_is_masked() -> None:
+    secret = "s3cr3t-0123456789"
+    for mark in ("...", "…"):
+        for kept in range(6, len(secret) + 1):
+            cut = talk.masked(f"step 1... my key is {secret[:kept]}{mark}\nnext {secret[:kept]}{mark} more", [secret])
+            assert cut == f"step 1... my key is [secret]{mark}\nnext [secret]{mark} more"
+    assert talk.masked("loading s3cr3t things ... done", [secret]) == "loading s3cr3t things ... done"
+
+
 @given(st.text(alphabet=st.characters(exclude_categories=["Cs"]), min_size=6, max_size=20))
 def test_every_form_that_urllib_and_base64_make_is_masked(secret: str) -> None:
     encoded = base64.b64encode(secret.encode()).decode()
