@@ -173,6 +173,16 @@ def test_order_of_trust(tmp_path: Path) -> None:
     assert read(tmp_path, "tensorboard:validation/accuracy").text == "0.52"
 
 
+def test_an_empty_extraction_says_where_the_run_logged_to(tmp_path: Path) -> None:
+    (tmp_path / "logs").mkdir()
+    (tmp_path / "run.log").write_text("x\n")
+    write_events(tmp_path / "tree" / "out" / "exp_001" / "events.out.tfevents.1", simple("acc", 1, 0.5))
+    place = where(tmp_path, logs=str(tmp_path / "logs"), tree=str(tmp_path / "tree"), started_at=1.0)
+    reading = metrics.read(metrics.Spec("acc", "max"), place)
+    assert reading.reason.endswith("the run logged to out/exp_001 in its tree, which only tensorboard:TAG reads")
+    assert metrics.read(metrics.Spec("tensorboard:acc", "max"), place).text == "0.5"
+
+
 def test_sets_of_dpo_map_to_tags(tmp_path: Path) -> None:
     write_events(tmp_path / "x.tfevents.1", simple("validation-default/loss", 4, 0.5), simple("train/loss", 4, 0.25))
     assert read(tmp_path, "val:validation-default_loss").text == "0.5"

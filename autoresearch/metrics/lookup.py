@@ -110,13 +110,19 @@ def console(name: str, where: Where, options: tuple[str, ...] = (), *, whole: bo
 
 
 def _nothing(name: str, text: Found, where: Where) -> str:
+    """The reason of an empty extraction, with what there is instead and where the run has logged to."""
     from autoresearch.metrics import files, tensorboard
 
     if not where.logs or not os.path.isdir(where.logs):
         return text.trouble
-    now, _ = files.search([where.logs], where.started_at, ("*tfevents*",))
+    now, _ = files.search([where.logs], where.started_at, tensorboard.PATTERNS)
     known = list(dict.fromkeys(tag for path in now for tag in tensorboard.tags(path)))
-    if not known:
-        return text.trouble
-    some = ", ".join(known[:8]) + (", ..." if len(known) > 8 else "")
-    return f"{text.trouble or f'no value of {name}'}; TensorBoard has {some}"
+    if known:
+        some = ", ".join(known[:8]) + (", ..." if len(known) > 8 else "")
+        return f"{text.trouble or f'no value of {name}'}; TensorBoard has {some}"
+    for root in (where.tree, where.artifacts) if where.started_at else ():
+        stray, _ = files.search([root], where.started_at, tensorboard.PATTERNS)
+        if stray:
+            folder = os.path.relpath(os.path.dirname(stray[-1]), root)
+            return f"{text.trouble}; the run logged to {folder} in its tree, which only tensorboard:TAG reads"
+    return text.trouble
