@@ -29,6 +29,8 @@ kuberay:
           replicas: 2
           template: {spec: {containers: [{name: worker, resources: {limits: {nvidia.com/gpu: "4"}},
             volumeMounts: [{name: shared, mountPath: SHARED}]}],
+            resourceClaims: [{name: compute-domain-channel, resourceClaimTemplateName: x},
+              {name: roce-channel, resourceClaimTemplateName: y}],
             volumes: [{name: shared, persistentVolumeClaim: {claimName: work}}]}}
 """
 

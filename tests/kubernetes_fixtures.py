@@ -30,6 +30,8 @@ def fake(hostile: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iter
     yield Fake(hostile, home)
     unknown = home / "unknown"
     assert not unknown.exists(), unknown.read_text()
+    left = [name for name in ("rayjob", "dra", "pod") if (home / name).exists() and (home / name).read_text()]
+    assert left == [], "something is left in the cluster"
 
 
 @pytest.fixture

@@ -7,6 +7,7 @@ import os
 import shutil
 import subprocess
 import sys
+import threading
 from collections.abc import Callable
 from pathlib import Path
 
@@ -17,11 +18,12 @@ from hypothesis import strategies as st
 from omegaconf import OmegaConf
 
 from autoresearch.errors import Refused
-from autoresearch.launchers import Job, nrl_k8s
+from autoresearch.launchers import Job, _k8s_engine, nrl_k8s
 from autoresearch.launchers import _k8s_manifest as manifests
+from autoresearch.launchers._k8s_calls import Cluster
 from autoresearch.launchers.nrl_k8s import NrlK8s
 from tests.kubernetes import Fake, infra_text
-from tests.launching import SECRET, Run, make_job, wait_until
+from tests.launching import SECRET, Recorder, Run, make_job, wait_until
 
 pytest_plugins = ("tests.kubernetes_fixtures",)
 SOURCE = os.environ.get("NRL_K8S_SRC", "")
@@ -67,8 +69,84 @@ def test_success_secret_by_reference_and_teardown(launcher: NrlK8s, fake: Fake) 
     assert SECRET not in (fake.home / "calls").read_text()
     for file in Path(job.logs).iterdir():
         assert SECRET not in file.read_text()
-    deleted = {call[5] for call in fake.calls() if call[4:5] == ["delete"]}
-    assert deleted <= {"rayjobs.ray.io"}
+    deleted = {tuple(call[5:7]) for call in fake.calls() if call[4:5] == ["delete"]}
+    assert deleted == {
+        ("rayjobs.ray.io", run.job_id),
+        ("computedomains.resource.nvidia.com", f"compute-domain-{run.job_id}-training"),
+        ("resourceclaimtemplates.resource.k8s.io", f"roce-{run.job_id}-training"),
+    }
+
+
+def test_the_teardown_is_waited_for(launcher: NrlK8s, fake: Fake, monkeypatch: pytest.MonkeyPatch) -> None:
+    (fake.home / "cluster").write_text("2")
+    assert Run(launcher, fake.job(["true"])).result().reason.endswith("teardown seen")
+    assert (fake.home / "cluster").read_text() == "0"
+    (fake.home / "cluster").write_text("1000")
+    monkeypatch.setattr(_k8s_engine, "TEARDOWN_S", 1.0)
+    outcome = Run(launcher, fake.job(["true"], name="two")).result()
+    assert (outcome.end_cause, outcome.reason.split("; ")[-1]) == ("ok", "STILL THERE: raycluster.ray.io/left")
+    (fake.home / "dra").unlink()
+
+
+def test_a_launch_that_fails_leaves_nothing(launcher: NrlK8s, fake: Fake) -> None:
+    (fake.home / "refuse").touch()
+    with pytest.raises(Refused, match="apply failed"):
+        Run(launcher, fake.job(["true"])).result()
+    assert any(call[4:6] == ["delete", "computedomains.resource.nvidia.com"] for call in fake.calls())
+
+
+def test_a_launch_that_was_cut_off_leaves_nothing(
+    launcher: NrlK8s, fake: Fake, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Everything of ours was killed while nrl-k8s was at work, and that came as far as the claims."""
+    monkeypatch.setattr(nrl_k8s, "SETTLE_S", 1.0)
+    job = fake.job(["true"])
+    (fake.home / "refuse").touch()
+    monkeypatch.setattr(Cluster, "delete_claimed", lambda self, objects: [])
+    with pytest.raises(Refused):
+        Run(launcher, job).result()
+    monkeypatch.undo()
+    monkeypatch.setenv("PATH", f"{fake.home / 'bin'}:{os.environ['PATH']}")
+    monkeypatch.setattr(nrl_k8s, "SETTLE_S", 1.0)
+    assert (fake.home / "dra").read_text()
+    outcome = launcher.collect(job, "")
+    assert outcome is not None
+    assert (outcome.end_cause, outcome.reason) == ("launcher", "the job never reached nrl-k8s")
+
+
+def test_a_rayjob_that_comes_a_little_later_is_found(launcher: NrlK8s, fake: Fake) -> None:
+    """Its nrl-k8s outlived everything of ours."""
+    (fake.home / "status").write_text(json.dumps({"jobDeploymentStatus": "Initializing", "rayClusterName": "c"}))
+    job = fake.job(["true"])
+    name = launcher.first(job, Recorder().watch())
+    made, hidden = fake.home / "rayjob", fake.home / "hidden"
+    made.rename(hidden)
+    threading.Timer(1.5, lambda: hidden.rename(made)).start()
+    assert launcher.lost_id(job) == name
+    launcher.cancel(job, name)
+
+
+def test_cancel_takes_everything_away(launcher: NrlK8s, fake: Fake) -> None:
+    job = fake.job(["sleep", "60"])
+    run = Run(launcher, job)
+    run.wait_started()
+    launcher.cancel(job, run.job_id)
+    assert not (fake.home / "dra").read_text()
+    assert run.result().end_cause == "stopped"
+
+
+@pytest.mark.parametrize(
+    ("call", "said", "words"),
+    [
+        ("auth can-i create rayjobs.ray.io", "no\n", "may not create RayJobs"),
+        ("get pvc work -o jsonpath={.status.phase}", "Pending", "is Pending, not Bound"),
+    ],
+)
+def test_a_namespace_that_is_not_ready(launcher: NrlK8s, fake: Fake, call: str, said: str, words: str) -> None:
+    (fake.home / "say").write_text(json.dumps({call: said}))
+    with pytest.raises(Refused, match=words):
+        Run(launcher, fake.job(["true"])).result()
+    assert not any("--no-wait" in call for call in fake.calls())
 
 
 def test_failure(launcher: NrlK8s, fake: Fake) -> None:
@@ -151,6 +229,9 @@ def test_check_and_canary(launcher: NrlK8s, fake: Fake, monkeypatch: pytest.Monk
     assert [finding.level for finding in findings] == ["ok"] * 4, findings
     assert "FAIL" in {finding.level for finding in launcher.check(settings, 8, 1)}
     assert nrl_k8s.canary(settings, str(fake.root), [str(fake.root)], ["API_TOKEN"]).level == "ok"
+    assert nrl_k8s.canary(settings, str(fake.root), [str(fake.root / "none")]).level == "FAIL"
+    del settings["RECIPE"]  # the pods get no recipe anyway
+    assert len(launcher.check(settings, 4, 2)) == 3
     assert nrl_k8s.canary(settings, str(fake.root), [str(fake.root / "none")]).level == "FAIL"
 
 

@@ -72,6 +72,16 @@ class Cluster:
         """Delete one RayJob, which takes its cluster and pods along; nothing else."""
         self.kubectl("delete", "rayjobs.ray.io", rayjob, "--ignore-not-found", "--wait=false")
 
+    def delete_claimed(self, objects: Sequence[str]) -> list[str]:
+        """Delete what nrl-k8s made for the claims of one RayJob (`KIND/NAME`); returns what is still there."""
+        left = []
+        for kind, _, name in (entry.partition("/") for entry in objects):
+            self.kubectl("delete", kind, name, "--ignore-not-found", "--wait=false")
+            found = self.kubectl("get", kind, name, "--ignore-not-found", "-o", "name")
+            if found.code != 0 or found.out.strip():
+                left.append(f"{kind}/{name}")
+        return left
+
     def pods_trouble(self, raycluster: str) -> str:
         """Why pods of a cluster do not run, in a few words; empty when there is nothing to say."""
         if not raycluster:

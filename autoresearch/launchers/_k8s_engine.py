@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+from collections.abc import Sequence
 from typing import Any
 
 from autoresearch.launchers._k8s_calls import Cluster
@@ -27,11 +28,21 @@ class RayJobEngine:
         state: the file in which the script notes its start and end.
         log_path: the run's log.
         recipe, infra: what nrl-k8s needs to find the job for its log.
+        claimed: what nrl-k8s made beside it, as `KIND/NAME`.
     """
 
     def __init__(
-        self, cluster: Cluster, name: str, state: str, log_path: str, recipe: str, infra: str, clock: Clock
+        self,
+        cluster: Cluster,
+        name: str,
+        state: str,
+        log_path: str,
+        recipe: str,
+        infra: str,
+        clock: Clock,
+        claimed: Sequence[str] = (),
     ) -> None:
+        self.claimed = claimed
         self.cluster, self.name, self.state, self.log_path = cluster, name, state, log_path
         self.recipe, self.infra, self.clock = recipe, infra, clock
         self.forward = Forward(log_path, cluster.env)
@@ -74,14 +85,19 @@ class RayJobEngine:
         self.cluster.delete(self.name)
 
     def tear_down(self) -> str:
-        """Delete the RayJob and wait until its cluster is gone; returns what is still there, empty when nothing."""
+        """Delete the RayJob and wait until its cluster and what was made for its claims are gone.
+
+        Returns what is still there, empty when nothing is.
+        """
         until = self.clock.monotonic() + TEARDOWN_S
         self.cluster.delete(self.name)
         while True:
             gone = self.cluster.get("rayjobs.ray.io", self.name)
             left = self.cluster.clusters_of(self.name)
             if gone.data is None and not gone.away and left == []:
-                return ""
+                left = self.cluster.delete_claimed(self.claimed)
+                if not left:
+                    return ""
             if self.clock.monotonic() >= until:
                 return ", ".join(left or []) or f"rayjob {self.name}" + (f" ({gone.away})" if gone.away else "")
             self.clock.sleep(2.0)

@@ -14,6 +14,10 @@ from autoresearch.launchers import Finding
 
 LONGEST_NAME = 47  # KubeRay's limit for the name of a RayJob
 GPU = "nvidia.com/gpu"
+CLAIMS = {  # of nrl-k8s: what it makes for a claim of that name, and how it calls it
+    "compute-domain-channel": ("computedomains.resource.nvidia.com", "compute-domain-"),
+    "roce-channel": ("resourceclaimtemplates.resource.k8s.io", "roce-"),
+}
 
 
 def rayjob_name(job_id: str, token: str) -> str:
@@ -163,6 +167,20 @@ def claims(manifest: Mapping[str, Any]) -> Claims:
                     (optional if ref.get("optional") else secrets).add(ref["name"])
                     supplied.add(str(entry.get("name")))
     return Claims(*(tuple(sorted(found)) for found in (volumes, secrets, optional, accounts, supplied)))
+
+
+def claimed(manifest: Mapping[str, Any], name: str) -> list[str]:
+    """What nrl-k8s makes beside a RayJob of that name for the claims of its pods, as `KIND/NAME` of kubectl.
+
+    It takes them away only when it waits for the end itself.
+    """
+    found = []
+    for _, _, spec in pod_specs(manifest):
+        for claim in spec.get("resourceClaims") or []:
+            kind, prefix = CLAIMS.get(str(claim.get("name")), ("", ""))
+            if kind and claim.get("resourceClaimTemplateName") == f"{prefix}{name}-training":
+                found.append(f"{kind}/{prefix}{name}-training")
+    return sorted(set(found))
 
 
 def mapping(text: str) -> list[tuple[str, str]]:

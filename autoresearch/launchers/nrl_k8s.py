@@ -11,7 +11,9 @@ import os
 import re
 import secrets
 import shutil
-from collections.abc import Callable, Mapping, Sequence
+import tempfile
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 from autoresearch.errors import Refused, TryAgain, Usage
@@ -22,10 +24,12 @@ from autoresearch.launchers._k8s_calls import Cluster, present
 from autoresearch.launchers._k8s_canary import run_canary
 from autoresearch.launchers._k8s_engine import RayJobEngine
 from autoresearch.launchers._remote import Remote
-from autoresearch.launchers._script import read_state, render, second_line_s, token_of, write
+from autoresearch.launchers._script import cancel_by_file, read_state, render, second_line_s, token_of, write
 from autoresearch.launchers._waiting import Engine, Limits
 
 NOT_ON_POD = ("RAY_ADDRESS", "RAY_TMPDIR", "TMPDIR")
+EMPTY_RECIPE = "{}\n"
+SETTLE_S = 15.0  # a nrl-k8s that outlived its supervisor has made the RayJob by then
 TTL_S = 600  # KubeRay keeps the cluster, with its GPUs, this long when we are not there to delete it
 WANDB = re.compile(r"https://wandb\.ai/\S+/runs/\w+")
 GENERATION = re.compile(r"Generating responses|Processed prompts|rollout", re.IGNORECASE)
@@ -127,13 +131,11 @@ class NrlK8s(Remote):
             infra = infra_of(settings)
         except Usage as error:
             return [Finding("FAIL", error.what, error.why, error.fix)]
-        recipe = manifests.recipe_of(settings, settings.get("REPO", ""), ())
-        if not recipe:
-            return [Finding("warn", "recipe", "not known here", "the manifest is looked at before the first launch")]
-        checked = cluster.run("check", recipe, "--infra", infra)
-        if checked.code != 0:
-            return [Finding("FAIL", "nrl-k8s check", checked.text, "correct the infra file")]
-        dry = cluster.run("run", recipe, "--infra", infra, "--rayjob", "--dry-run")
+        with _recipe(settings, settings.get("REPO", "")) as recipe:
+            checked = cluster.run("check", recipe, "--infra", infra)
+            if checked.code != 0:
+                return [Finding("FAIL", "nrl-k8s check", checked.text, "correct the infra file")]
+            dry = cluster.run("run", recipe, "--infra", infra, "--rayjob", "--dry-run")
         manifest = manifests.parse(dry.out)
         if dry.code != 0 or manifest.get("kind") != "RayJob":
             return [Finding("FAIL", "nrl-k8s run --dry-run", dry.text, "correct the infra file")]
@@ -161,7 +163,8 @@ class NrlK8s(Remote):
         """The RayJob of that name."""
         cluster = self._cluster(job.settings, job.env, job)
         recipe, infra = self._files(job)
-        return RayJobEngine(cluster, job_id, state_path(job), job.log_path, recipe, infra, self.clock)
+        claimed = _noted(f"{job.logs}/k8s.claimed").split()
+        return RayJobEngine(cluster, job_id, state_path(job), job.log_path, recipe, infra, self.clock, claimed)
 
     def let_go(self, engine: Engine) -> None:
         """A forward of the log ends with whoever looked at it."""
@@ -172,9 +175,15 @@ class NrlK8s(Remote):
         """Names are ours: the script holds what makes one unique."""
         token = token_of(script_path(job))
         name = manifests.rayjob_name(job.id, token)
-        found = self._cluster(job.settings, job.env, job).get("rayjobs.ray.io", name)
-        noted = read_state(state_path(job)).began is not None
-        return name if token and (noted or found.data is not None or found.away) else ""
+        cluster, until = self._cluster(job.settings, job.env, job), self.clock.monotonic() + SETTLE_S
+        while token:
+            found = cluster.get("rayjobs.ray.io", name)
+            if found.data is not None or found.away or read_state(state_path(job)).began is not None:
+                return name
+            if self.clock.monotonic() >= until:
+                break
+            self.clock.sleep(1.0)
+        return ""
 
     def first(self, job: Job, watch: Watch) -> str:
         """Look at the manifest and the cluster once more, then launch without waiting."""
@@ -189,18 +198,24 @@ class NrlK8s(Remote):
         )
         write(infra, body)
         if not os.path.exists(recipe):
-            write(recipe, "{}\n")
+            write(recipe, EMPTY_RECIPE)
         cluster = self._cluster(job.settings, job.env)
         manifest = self._dry_run(cluster, job, recipe, infra)
         namespace = str(manifest["metadata"].get("namespace", ""))
         cluster = self._cluster(job.settings, job.env, namespace=namespace)
         self._refuse_unfit(cluster, job, manifest, name, command)
         write(f"{job.logs}/k8s.namespace", namespace + "\n")
+        claimed = manifests.claimed(manifest, name)
+        write(f"{job.logs}/k8s.claimed", "\n".join([*claimed, ""]))
         write(script_path(job), text)
         options = ["--rayjob", "--no-wait", "--shutdown", "--ttl", str(TTL_S)]
         answer = cluster.run("run", recipe, "--infra", infra, *options, cwd=job.tree)
         if answer.code != 0:
             found = cluster.get("rayjobs.ray.io", name)
+            if found.data is None:
+                cancel_by_file(state_path(job))  # should it come after all, it does not begin
+                cluster.delete(name)
+                cluster.delete_claimed(claimed)
             if found.data is None and (found.away or answer.code == TIMED_OUT):
                 raise TryAgain("nrl-k8s run", answer.text, "the cluster does not answer")
             if found.data is None:
@@ -208,11 +223,29 @@ class NrlK8s(Remote):
         watch.submitted(name)
         return name
 
+    def cancel(self, job: Job, job_id: str) -> None:
+        """End the job and take everything that was made for it away."""
+        super().cancel(job, job_id)
+        left = self._tear_down(job, job_id)
+        if left:
+            raise TryAgain("stop", f"{left} is still there", "try again later")
+
+    def _never(self, job: Job) -> Outcome:
+        outcome = super()._never(job)
+        left = self._tear_down(job, "")
+        return outcome._replace(reason=f"{outcome.reason}; STILL THERE: {left}") if left else outcome
+
+    def _tear_down(self, job: Job, job_id: str) -> str:
+        token = token_of(script_path(job))
+        if not job_id and not token:
+            return ""
+        engine = self.engine(job, job_id or manifests.rayjob_name(job.id, token))
+        assert isinstance(engine, RayJobEngine)
+        return engine.tear_down()
+
     def finished(self, job: Job, job_id: str, outcome: Outcome) -> Outcome:
         """Take the RayJob down and see that its cluster is gone; name what its log shows."""
-        engine = self.engine(job, job_id)
-        assert isinstance(engine, RayJobEngine)
-        left = engine.tear_down()
+        left = self._tear_down(job, job_id)
         seen = [outcome.reason] if outcome.reason else []
         try:
             with open(job.log_path, encoding="utf-8", errors="replace") as file:
@@ -230,11 +263,7 @@ class NrlK8s(Remote):
         self, settings: Mapping[str, str], env: Mapping[str, str], job: Job | None = None, namespace: str = ""
     ) -> Cluster:
         if job is not None and not namespace:
-            try:
-                with open(f"{job.logs}/k8s.namespace", encoding="utf-8") as file:
-                    namespace = file.read().strip()
-            except OSError:
-                namespace = ""
+            namespace = _noted(f"{job.logs}/k8s.namespace").strip()
         return cluster_of(settings, env, namespace)
 
     @staticmethod
@@ -274,6 +303,28 @@ class NrlK8s(Remote):
                 raise Refused(finding.what, finding.detail, finding.fix)
 
 
+@contextmanager
+def _recipe(settings: Mapping[str, str], root: str) -> Iterator[str]:
+    """The plan's recipe for a look at what nrl-k8s makes, an empty one where there is none: the pods get neither."""
+    found = manifests.recipe_of(settings, root, ())
+    if found:
+        yield found
+        return
+    with tempfile.TemporaryDirectory(prefix="autoresearch-") as folder:
+        path = os.path.join(folder, "recipe.yaml")
+        write(path, EMPTY_RECIPE)
+        yield path
+
+
+def _noted(path: str) -> str:
+    """What a launch noted beside the logs for whoever comes later, empty without it."""
+    try:
+        with open(path, encoding="utf-8") as file:
+            return file.read()
+    except OSError:
+        return ""
+
+
 def canary(
     settings: Mapping[str, str],
     tree: str,
@@ -296,10 +347,8 @@ def canary(
     except Usage as error:
         return Finding("FAIL", error.what, error.why, error.fix)
     cluster = cluster_of(settings, os.environ)
-    recipe = manifests.recipe_of(settings, tree, ())
-    if not recipe:
-        return Finding("warn", "canary pod", "the recipe is not known here", "set RECIPE")
-    dry = cluster.run("run", recipe, "--infra", infra, "--rayjob", "--dry-run")
+    with _recipe(settings, tree) as recipe:
+        dry = cluster.run("run", recipe, "--infra", infra, "--rayjob", "--dry-run")
     manifest = manifests.parse(dry.out)
     if dry.code != 0 or manifest.get("kind") != "RayJob":
         return Finding("FAIL", "nrl-k8s run --dry-run", dry.text, "correct the infra file")

@@ -4,6 +4,8 @@ Usage: kubernetes_double.py FOLDER kubectl|nrl-k8s ARG...
 
 In FOLDER: `calls` (all calls), `unknown` (those it does not know), `pod-env` (environment of pods, JSON), `rayjob`
 (the one that lives), `status` (the status it has, else what its script noted decides), `down` (nothing answers),
+`cluster` (how many looks the RayCluster of a deleted RayJob stays), `dra` (what was made for the claims of pods),
+`refuse` (nrl-k8s fails when it applies), `pod` (the canary that lives), `say` (answers by the words of a call, JSON),
 `driver-log` (what `job logs` tells), `cut` (after how many bytes its connection is lost, once), `forwards` (processes
 of each). A RayJob's entrypoint really runs, by /bin/sh as Ray does it.
 """
@@ -23,6 +25,10 @@ from omegaconf import OmegaConf
 
 HOME, ME, ARGV = Path(sys.argv[1]), sys.argv[2], sys.argv[3:]
 MISSING = 'Error from server (NotFound): "x" not found\n'
+DRA = {
+    "compute-domain-channel": ("computedomains.resource.nvidia.com", "compute-domain-"),
+    "roce-channel": ("resourceclaimtemplates.resource.k8s.io", "roce-"),
+}
 KNOWN = {"secret": ("pull", "user-secrets"), "serviceaccount": ("runner",)}
 UNSCHEDULABLE = {"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": "no GPUs"}
 
@@ -54,7 +60,23 @@ def manifest(infra: str) -> dict[str, Any]:
     meta = {"name": body["kuberay"]["training"]["name"], "namespace": base["namespace"]}
     entry = OmegaConf.create({"x": body["launch"]["entrypoint"]})["x"].strip()
     spec = {"entrypoint": entry, "rayClusterSpec": base["kuberay"]["training"]["spec"]}
+    for claim in claims(spec):
+        claim["resourceClaimTemplateName"] = f"{DRA[claim['name']][1]}{meta['name']}-training"
     return {"apiVersion": "ray.io/v1", "kind": "RayJob", "metadata": meta, "spec": spec}
+
+
+def claims(spec: dict[str, Any]) -> list[dict[str, str]]:
+    groups = spec["rayClusterSpec"]["workerGroupSpecs"]
+    return [claim for group in groups for claim in group["template"]["spec"].get("resourceClaims") or []]
+
+
+def dra() -> set[str]:
+    path = HOME / "dra"
+    return set(path.read_text().split()) if path.exists() else set()
+
+
+def canary_pod() -> str:
+    return (HOME / "pod").read_text() if (HOME / "pod").exists() else ""
 
 
 def job_logs(ray_id: str, cluster: str) -> NoReturn:
@@ -89,6 +111,8 @@ def job_logs(ray_id: str, cluster: str) -> NoReturn:
 def nrl_k8s() -> NoReturn:
     if ARGV[:2] == ["job", "logs"] and ARGV[5:6] == ["--infra"] and ARGV[7:] == ["--role", "training", "-f"]:
         job_logs(ARGV[2], ARGV[4])
+    if not Path(ARGV[1]).is_file() and ARGV[0] != "job":
+        answer(code=2, err="Error: Invalid value for 'RECIPE': it does not exist.\n")
     if ARGV[:1] == ["check"] and ARGV[2] == "--infra" and len(ARGV) == 4:
         answer("namespace: team\n")
     if ARGV[:1] != ["run"] or ARGV[2] != "--infra":
@@ -98,6 +122,10 @@ def nrl_k8s() -> NoReturn:
     if ARGV[4:] != ["--rayjob", "--no-wait", "--shutdown", "--ttl", "600"]:
         unknown()
     made = manifest(ARGV[3])
+    objects = {f"{DRA[one['name']][0]}/{one['resourceClaimTemplateName']}" for one in claims(made["spec"])}
+    (HOME / "dra").write_text("\n".join(sorted(dra() | objects)))
+    if (HOME / "refuse").exists():
+        answer(code=1, err="error: rayjob apply failed\n")
     pid = 0
     if not (HOME / "status").exists():
         none = subprocess.DEVNULL
@@ -123,6 +151,9 @@ def status(job: dict[str, Any]) -> dict[str, str]:
 
 def kubectl(argv: list[str]) -> NoReturn:
     job = rayjob()
+    told = json.loads((HOME / "say").read_text()) if (HOME / "say").exists() else {}
+    if " ".join(argv) in told:
+        answer(told[" ".join(argv)])
     match argv:
         case ["auth", "can-i", "create", "rayjobs.ray.io"]:
             answer("yes\n")
@@ -134,28 +165,42 @@ def kubectl(argv: list[str]) -> NoReturn:
             answer("API_TOKEN\n" if name == "user-secrets" else "")
         case ["get", "rayjobs.ray.io", name, "-o", "json"]:
             answer(*((json.dumps({"status": status(job)}),) if job.get("name") == name else ("", 1, MISSING)))
-        case ["get", "rayclusters.ray.io", "-l", _, "-o", "name"]:
-            answer("")
+        case ["get", "rayclusters.ray.io", "-l", label, "-o", "name"] if label.startswith(
+            "ray.io/originated-from-cr-name="
+        ):
+            looks = int((HOME / "cluster").read_text()) if (HOME / "cluster").exists() else 0
+            if looks and not job:
+                (HOME / "cluster").write_text(str(looks - 1))
+            answer("raycluster.ray.io/left\n" if looks else "")
         case ["delete", "rayjobs.ray.io", name, "--ignore-not-found", "--wait=false"]:
             if job.get("name") == name:
                 if job["pid"]:
                     subprocess.run(["kill", "-TERM", str(job["pid"])], stderr=subprocess.DEVNULL, check=False)
                 (HOME / "rayjob").unlink()
             answer()
+        case ["delete", kind, name, "--ignore-not-found", "--wait=false"] if kind in dict(DRA.values()):
+            (HOME / "dra").write_text("\n".join(sorted(dra() - {f"{kind}/{name}"})))
+            answer()
+        case ["get", kind, name, "--ignore-not-found", "-o", "name"] if kind in dict(DRA.values()):
+            answer(f"{kind}/{name}\n" if f"{kind}/{name}" in dra() else "")
         case ["get", "pods", "-l", _, "-o", "json"]:
             pod = {"metadata": {"name": "w"}, "status": {"conditions": [UNSCHEDULABLE]}}
             answer(json.dumps({"items": [pod]}))
         case ["create", "-f", "-"]:
-            container = json.load(sys.stdin)["spec"]["containers"][0]
+            made = json.load(sys.stdin)
+            container = made["spec"]["containers"][0]
             assert "nvidia.com/gpu" not in json.dumps(container)
-            done = subprocess.run(container["command"], capture_output=True, text=True, check=False)
+            env = {**os.environ, **json.loads((HOME / "pod-env").read_text())}
+            done = subprocess.run(container["command"], capture_output=True, text=True, check=False, env=env)
             (HOME / "canary").write_text(done.stdout)
+            (HOME / "pod").write_text(made["metadata"]["name"])
             answer("pod/x created\n")
-        case ["get", "pod", _, "-o", "jsonpath={.status.phase}"]:
+        case ["get", "pod", name, "-o", "jsonpath={.status.phase}"] if name == canary_pod():
             answer("Succeeded")
-        case ["logs", _]:
+        case ["logs", name] if name == canary_pod():
             answer((HOME / "canary").read_text())
-        case ["delete", "pod", _, "--ignore-not-found", "--wait=false"]:
+        case ["delete", "pod", name, "--ignore-not-found", "--wait=false"] if name == canary_pod():
+            (HOME / "pod").unlink()
             answer()
     unknown()
 
@@ -171,4 +216,8 @@ def main() -> NoReturn:
     kubectl(ARGV[3:])
 
 
-main()
+try:
+    main()
+except Exception:
+    note("unknown")
+    raise
