@@ -188,6 +188,11 @@ def test_the_type_of_the_gpu_is_in_the_row(make: Make) -> None:
     assert ledger.read(opened.ledger_path).rows[0].device == H100
 
 
+def test_what_a_launcher_has_to_say_of_a_good_end_is_in_the_row(make: Make) -> None:
+    outcome = Outcome("ok", 0, 1_800_000_000.0, 1_800_000_090.0, 90.0, reason="STILL THERE: raycluster/x")
+    assert finished(make(), "val_accuracy: 0.6\n", outcome).reason.endswith("; STILL THERE: raycluster/x")
+
+
 def test_concluding_twice_writes_one_row(make: Make) -> None:
     opened = make()
     first = finished(opened, "val_accuracy: 0.5\n")
