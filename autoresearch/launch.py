@@ -32,6 +32,7 @@ from autoresearch.running import conversion, devices, keeper, sockets
 from autoresearch.sessions import session
 
 GRACE_S = 30.0
+RULES_SHARE = 0.005  # of a core, for looking at the rules while a run waits: of a large ledger that takes 100 ms
 HEARTBEAT_S = 25 * 60.0  # the session is to hear of a run at least every 30 minutes
 
 
@@ -97,7 +98,7 @@ def take_turn(opened: Campaign, state: State) -> conversion.Turn:
         opened.plan,
         opened.where.caches,
         say=lambda text: keep_waiting(opened, state, text),
-        stop=lambda: no_longer_waits(opened, state),
+        stop=no_longer_waits(opened, state),
     )
 
 
@@ -122,14 +123,23 @@ def take_device(opened: Campaign, state: State) -> devices.Lease:
         slots=plan.setting("SLOTS"),
         wait_s=durations.parse(wait) if wait else None,
         say=lambda text: keep_waiting(opened, state, text),
-        stop=lambda: no_longer_waits(opened, state),
+        stop=no_longer_waits(opened, state),
     )
 
 
-def no_longer_waits(opened: Campaign, state: State) -> bool:
-    """Return whether somebody asked a waiting attempt to end; raises Refused when a stop rule is met meanwhile."""
-    check_rules(opened, state)
-    return stop_asked(opened, state)
+def no_longer_waits(opened: Campaign, state: State) -> Callable[[], bool]:
+    """Return what a waiting attempt asks all the time: was it asked to end? It raises Refused when a rule is met."""
+    next_look = 0.0
+
+    def ends() -> bool:
+        nonlocal next_look
+        begun = time.monotonic()
+        if begun >= next_look:
+            check_rules(opened, state)
+            next_look = begun + (time.monotonic() - begun) / RULES_SHARE
+        return stop_asked(opened, state)
+
+    return ends
 
 
 def keep_waiting(opened: Campaign, state: State, text: str) -> None:
