@@ -23,6 +23,7 @@ from typing import Any, NoReturn
 import yaml
 from omegaconf import OmegaConf
 
+OmegaConf.register_new_resolver("user", lambda: "me")
 HOME, ME, ARGV = Path(sys.argv[1]), sys.argv[2], sys.argv[3:]
 MISSING = 'Error from server (NotFound): "x" not found\n'
 DRA = {
@@ -57,8 +58,9 @@ def rayjob() -> dict[str, Any]:
 def manifest(infra: str) -> dict[str, Any]:
     body = yaml.safe_load(Path(infra).read_text())
     base = yaml.safe_load(Path(body["defaults"]).read_text()) if "defaults" in body else body
-    meta = {"name": body["kuberay"]["training"]["name"], "namespace": base["namespace"]}
-    entry = OmegaConf.create({"x": body["launch"]["entrypoint"]})["x"].strip()
+    told = {"name": body["kuberay"]["training"]["name"], "entrypoint": body["launch"]["entrypoint"]}
+    told = OmegaConf.to_container(OmegaConf.create(told), resolve=True)
+    meta, entry = {"name": told["name"], "namespace": base["namespace"]}, told["entrypoint"].strip()
     spec = {"entrypoint": entry, "rayClusterSpec": base["kuberay"]["training"]["spec"]}
     for claim in claims(spec):
         claim["resourceClaimTemplateName"] = f"{DRA[claim['name']][1]}{meta['name']}-training"
