@@ -64,6 +64,24 @@ def test_more_than_there_are(monkeypatch: pytest.MonkeyPatch, hostile: Path) -> 
     assert levels(2, nodes=4)[0] == ("FAIL", "nodes")
 
 
+def test_gpus_are_named_as_cuda_takes_them(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    smi(tmp_path / "bin", monkeypatch, TWO.replace("GPU-a", "GPU-aa11").replace("GPU-b", "GPU-bb22"))
+    assert levels(1, GPUS="GPU-bb") == [("ok", "GPUs")]
+    assert levels(1, GPUS="MIG-5") == [("ok", "GPUs")]
+    assert levels(1, GPUS="GPU-c")[0] == ("FAIL", "GPUs")
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "1")
+    assert levels(1) == [("ok", "GPUs")]
+    assert levels(2) == [("FAIL", "GPUs")], "the run would see one"
+    assert levels(2, GPUS="0,1") == [("ok", "GPUs")]
+
+
+def test_it_may_be_forced(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    for settings in ({"GPUS": "0"}, {}):
+        assert levels(1, FORCE_LOCAL="1", **settings) == [("warn", "GPUs")]
+        assert levels(1, FORCE_LOCAL="0", **settings) == [("FAIL", "GPUs")]
+
+
 def test_somebody_else_computes_there(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     smi(tmp_path / "bin", monkeypatch, TWO, "GPU-b, 4711, python3, 12345 MiB\\n")
     assert levels(1) == [("warn", "GPUs")]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
 
 from autoresearch.command import program
@@ -25,8 +26,12 @@ class Local:
         if nodes > 1:
             found.append(Finding("FAIL", "nodes", f"the recipe needs {nodes} nodes, this is one", ELSEWHERE))
         if gpus_needed <= 0 and not settings.get("GPUS"):
-            return found or [Finding("ok", "local", "runs on this machine, no GPU needed")]
-        return found + _gpus(settings.get("GPUS", ""), gpus_needed)
+            found = found or [Finding("ok", "local", "runs on this machine, no GPU needed")]
+        else:
+            found += _gpus(settings.get("GPUS") or os.environ.get("CUDA_VISIBLE_DEVICES", ""), gpus_needed)
+        if settings.get("FORCE_LOCAL", "") in ("", "0"):
+            return found
+        return [one._replace(level="warn") if one.level == "FAIL" else one for one in found]
 
     def submit(self, job: Job, watch: Watch) -> str:
         """Return `none`: the run begins with `follow`, in the same process."""
@@ -91,8 +96,7 @@ def _gpus(chosen: str, needed: int) -> list[Finding]:
         return [Finding("FAIL", "GPUs", f"the recipe needs {max(needed, 1)}, nvidia-smi finds none here", fix)]
     here = [[field.strip() for field in line.split(",")] for line in listing]
     wanted = [name.strip() for name in chosen.split(",") if name.strip()]
-    known = {name for fields in here for name in fields[:2]}
-    missing = [name for name in wanted if name not in known]
+    missing = [name for name in wanted if not _is_known(name, here)]
     found = []
     if missing:
         found.append(Finding("FAIL", "GPUs", f"no GPU {' '.join(missing)} here", f"there are {len(here)}"))
@@ -104,9 +108,16 @@ def _gpus(chosen: str, needed: int) -> list[Finding]:
     return found or [Finding("ok", "GPUs", f"{usable} usable: {here[0][2] if here else ''}")]
 
 
+def _is_known(name: str, here: list[list[str]]) -> bool:
+    """Is a GPU here, by its number or, as CUDA takes it, the beginning of its UUID? Parts of GPUs are not listed."""
+    if name.startswith("MIG-"):
+        return True
+    return any(name == fields[0] or (name[:4] == "GPU-" and fields[1].startswith(name)) for fields in here)
+
+
 def _users(here: list[list[str]], wanted: list[str]) -> list[Finding]:
     """Warn of processes that compute on the GPUs we want."""
-    ours = {fields[1] for fields in here if not wanted or fields[0] in wanted or fields[1] in wanted}
+    ours = {fields[1] for fields in here if not wanted or any(_is_known(name, [fields]) for name in wanted)}
     found = []
     for line in _ask("--query-compute-apps=gpu_uuid,pid,process_name,used_memory") or []:
         fields = [field.strip() for field in line.split(",")]
