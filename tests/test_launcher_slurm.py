@@ -260,6 +260,19 @@ def test_a_secret_in_the_command_is_refused(job: Job) -> None:
     assert SECRET not in str(refusal.value)
 
 
+@pytest.mark.parametrize("line", ["--array=1-3", "-a 1-3", "-N1 --arr 1", "-a1"])
+def test_a_script_that_asks_for_an_array_is_refused(programs: Programs, job: Job, line: str) -> None:
+    site = job._replace(settings={"SLURM_SCRIPT": "ray.sub", "SLURM_CONTAINER": "x"})
+    with pytest.raises(Refused, match=r"ray\.sub is not in"):
+        Slurm().submit(site, Recorder().watch())
+    Path(job.tree, "ray.sub").write_text(f"#!/bin/bash\n#SBATCH {line}\ntrue\n")
+    with pytest.raises(Refused, match="job array"):
+        Slurm().submit(site, Recorder().watch())
+    Path(job.tree, "ray.sub").write_text("#!/bin/bash\n#SBATCH -A me --account=x -N1 # --array\n# -a 1\n")
+    programs.on("sbatch", out="5\n")
+    assert Slurm().submit(site, Recorder().watch()) == "5"
+
+
 def test_mounts_cover_the_attempt(job: Job) -> None:
     experiment = job.exports["EXP_DIR"]
     assert submission.mounts(job, "") == f"{experiment}:{experiment},{job.tree}:{job.tree}"

@@ -73,7 +73,7 @@ def hold(
     script, variables = where.script, dict(env)
     try:
         if site:
-            script = os.path.join(tree, site)
+            script = submission.site_script(tree, site)
             variables = submission.site_environment(job, settings, where) | {"COMMAND": ""}
         full = submission.name_of(job, token)
         argv = submission.arguments(job, settings, full, where, script)

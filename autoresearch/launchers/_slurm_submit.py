@@ -30,6 +30,7 @@ FLAGS_LONG = (
     *("--oversubscribe", "--propagate", "--reboot", "--requeue", "--spread-job", "--use-min-nodes", "--verbose"),
 )
 FLAGS_SHORT = "kOsv"
+ARRAY = re.compile(rb"^#SBATCH\b[^\n#]*\s(?:-a|--arr?a?y?\b)", re.MULTILINE)
 # On a cluster of ray.sub's own these would send the driver elsewhere, or name links that containers do not have.
 NOT_IN_CONTAINER = ("RAY_ADDRESS", "RAY_TMPDIR", "TMPDIR", "UV_CACHE_DIR")
 MARGIN_S = 120.0
@@ -197,6 +198,23 @@ def site_environment(job: Job, settings: Mapping[str, str], where: Files) -> dic
     return env
 
 
+def site_script(root: str, name: str) -> str:
+    """The path of the script of SLURM_SCRIPT.
+
+    Raises:
+        Refused: it is not there, or asks for a job array, whose jobs would all write one run's logs.
+    """
+    script = os.path.join(root, name)
+    try:
+        with open(script, "rb") as file:
+            text = file.read(1 << 20)
+    except OSError:
+        raise Refused("SLURM_SCRIPT", f"{name} is not in {root}", "give its path from the root") from None
+    if ARRAY.search(text):
+        raise Refused("SLURM_SCRIPT", f"{name} asks for a job array", "take its #SBATCH --array line out")
+    return script
+
+
 class Asked(NamedTuple):
     """A submission that may have been taken."""
 
@@ -220,10 +238,7 @@ def prepare(job: Job, settings: Mapping[str, str], attempt: int) -> Prepared:
     where = files(job, attempt, token)
     name = name_of(job, token)
     if site:
-        script = os.path.join(job.tree, site)
-        if not os.path.isfile(script):
-            raise Refused("SLURM_SCRIPT", f"{site} is not in the tree of the attempt", "give its path from the root")
-        env = site_environment(job, settings, where)
+        script, env = site_script(job.tree, site), site_environment(job, settings, where)
         there = job._replace(env=env)
         text = render(there, token, where.state, redirect=True, exports={}, needs=(), slurm="job")
     else:
