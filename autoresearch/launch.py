@@ -167,7 +167,20 @@ def prove_visible(opened: Campaign, state: State) -> None:
     places = [at.logs, at.checkpoints, at.artifacts]
     if held := held_allocation(opened):
         settings["SLURM_HOLD"] = held
-    found = launchers.canary(launcher, settings, state.tree, places, needed, lambda: stop_asked(opened, state))
+    started = opened.started()
+
+    def unwanted() -> bool:
+        return stop_asked(opened, state) or bool(started and started[1] and clock.now() >= started[1])
+
+    said = ""
+
+    def say(text: str) -> None:
+        nonlocal said
+        if text != said:
+            said = text
+            keep_waiting(opened, state, text)
+
+    found = launchers.canary(launcher, settings, state.tree, places, needed, unwanted, say)
     if found.level == "FAIL":
         raise Refused(found.what, found.detail, found.fix)
     with open(marker, "w", encoding="utf-8") as file:

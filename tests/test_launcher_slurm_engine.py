@@ -276,6 +276,18 @@ def test_canary(tmp_path: Path, hostile: Path) -> None:
     assert [path for path in tmp_path.iterdir() if "canary" in path.name] == []
 
 
+def test_a_canary_waits_in_the_queue_as_long_as_a_run_may(hostile: Path, tmp_path: Path) -> None:
+    stranger = slurm("sbatch", "--parsable", "--exclusive", "--output=/dev/null", "--wrap=sleep 8")
+    wait_until(lambda: slurm("squeue", "-h", "-j", stranger, "-o", "%T") == "RUNNING")
+    given_up = module.canary({"QUEUE_LIMIT": "1s"}, str(hostile), [str(tmp_path)])
+    assert (given_up.level, "no answer yet (PENDING" in given_up.detail) == ("FAIL", True)
+    stopped = module.canary({}, str(hostile), [str(tmp_path)], stop=lambda: True)
+    assert (stopped.level, "given up" in stopped.detail) == ("FAIL", True)
+    said: list[str] = []
+    found = module.canary({}, str(hostile), [str(tmp_path)], wait_s=3.0, say=said.append)
+    assert (found.level, said[0].startswith("canary job: PENDING")) == ("ok", True)
+
+
 def test_check(launcher: Slurm) -> None:
     assert {finding.level for finding in launcher.check({"SLURM_ARGS": "--gres=gpu:1"}, 1, 1)} == {"ok"}
     assert launcher.check({"SLURM_ARGS": "--gres=gpu:99"}, 1, 1)[1].level == "FAIL"

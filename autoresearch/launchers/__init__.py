@@ -134,6 +134,7 @@ def canary(
     directories: Sequence[str],
     secrets: Sequence[str],
     stop: Callable[[], bool] = lambda: False,
+    say: Callable[[str], None] = lambda text: None,
 ) -> Finding:
     """Let the launcher called `name` prove that a tree and directories are visible where it runs jobs.
 
@@ -143,10 +144,11 @@ def canary(
         tree: an attempt's worktree.
         directories: what must be writable there; the first may carry the answer.
         secrets: names of the keys that the job's environment has to hold.
-        stop: true once somebody asked for an end: the job is given up, which is a FAIL.
+        stop: true once it is not wanted any more: the job is given up, which is a FAIL.
+        say: one short line of state for `status`.
     """
     module = import_module(f"autoresearch.launchers.{name.replace('-', '_')}")
     if not hasattr(module, "canary"):
         return Finding("ok", "canary job", f"{name} has none")
-    found: Finding = module.canary(settings, tree, directories, secrets, stop=stop)
+    found: Finding = module.canary(settings, tree, directories, secrets, stop=stop, say=say)
     return found

@@ -31,7 +31,7 @@ def pod_of(manifest: Mapping[str, Any], name: str, command: str) -> dict[str, An
         "apiVersion": "v1",
         "kind": "Pod",
         "metadata": {"name": name, "labels": {"app.kubernetes.io/managed-by": "autoresearch"}},
-        "spec": {**spec, "containers": [container], "restartPolicy": "Never", "activeDeadlineSeconds": 600},
+        "spec": {**spec, "containers": [container], "restartPolicy": "Never", "activeDeadlineSeconds": 1800},
     }
 
 
@@ -42,12 +42,14 @@ def run_canary(
     secret_keys: Sequence[str],
     wait_s: float,
     stop: Callable[[], bool] = lambda: False,
+    say: Callable[[str], None] = lambda text: None,
 ) -> Finding:
     """Run the pod and read its answer.
 
     Args:
         paths: the tree, then directories that must be writable, as the pods see them.
         stop: true once the canary is not wanted any more.
+        say: told how it is.
     """
     tests = [f"test -d {shlex.quote(paths[0])} || echo missing {shlex.quote(paths[0])}"]
     tests += [f"test -w {shlex.quote(path)} || echo missing or read-only {shlex.quote(path)}" for path in paths[1:]]
@@ -67,6 +69,7 @@ def run_canary(
         while time.monotonic() < until and not stop() and phase in ("Pending", "Running"):
             time.sleep(1.0)
             phase = cluster.kubectl("get", "pod", name, "-o", "jsonpath={.status.phase}").out.strip() or phase
+            say(f"canary pod: {phase}")
         told = cluster.kubectl("logs", name).out
     finally:
         cluster.kubectl("delete", "pod", name, "--ignore-not-found", "--wait=false")

@@ -12,7 +12,9 @@ from autoresearch.errors import AutoresearchError
 from autoresearch.launchers import Finding
 from autoresearch.launchers import _slurm_calls as calls
 from autoresearch.launchers._calls import MISSING, Answer, call
+from autoresearch.launchers._remote import limits_from
 from autoresearch.launchers._slurm_submit import SUBMIT_S, has_option, pairs, words
+from autoresearch.launchers._waiting import Limits
 
 NEEDED = ("sbatch", "squeue", "scontrol", "scancel")
 GPU_OPTIONS = ("--gres", "--gpus", "--gpus-per-node", "--gpus-per-task", "--exclusive", "--tres-per-task")
@@ -101,8 +103,9 @@ def canary(
     tree: str,
     directories: Sequence[str],
     secret_keys: Sequence[str] = (),
-    wait_s: float = 900.0,
+    wait_s: float = 300.0,
     stop: Callable[[], bool] = lambda: False,
+    say: Callable[[str], None] = lambda text: None,
 ) -> Finding:
     """Prove by a small job that the tree can be seen and the directories written where jobs run.
 
@@ -112,8 +115,10 @@ def canary(
         tree: an attempt's worktree.
         directories: the experiment's directories; the first also carries the answer.
         secret_keys: not looked at: Slurm hands the submitter's environment over.
-        wait_s: seconds that the job may take, queue included; then it is cancelled.
+        wait_s: seconds that the job may take once it is not in the queue any more, where it may wait as long as a run
+            may (QUEUE_LIMIT).
         stop: true once the canary is not wanted any more; it is cancelled then.
+        say: told what it waits for.
     """
     token = secrets.token_hex(4)
     answer_path = os.path.join(directories[0], f".canary-{token}")
@@ -122,10 +127,10 @@ def canary(
         paths=" ".join(shlex.quote(path) for path in (tree, *directories)),
         tree=shlex.quote(tree),
     )
-    until = time.monotonic() + wait_s
+    wait = _Wait(wait_s, limits_from(settings, Limits()).queue_s, stop, say)
     if settings.get("SLURM_HOLD"):
         try:
-            return _as_step(settings["SLURM_HOLD"], script, answer_path, until, stop)
+            return _as_step(settings["SLURM_HOLD"], script, answer_path, wait)
         finally:
             _forget(answer_path)
     argv = ["sbatch", *words(settings), "--parsable", "--nodes=1", "--ntasks=1", "--time=5", "--no-requeue"]
@@ -135,7 +140,7 @@ def canary(
     if submitted.code != 0 or not job_id.isdigit():
         return Finding("FAIL", "canary job", submitted.text, "correct SLURM_ARGS in the plan")
     try:
-        return _read(job_id, answer_path, until, stop)
+        return _read(job_id, answer_path, wait)
     finally:
         calls.query(["scancel", job_id])
         _forget(answer_path)
@@ -146,7 +151,33 @@ def _forget(path: str) -> None:
         os.unlink(path)
 
 
-def _as_step(allocation: str, script: str, path: str, until: float, stop: Callable[[], bool]) -> Finding:
+class _Wait:
+    """How long to wait: for ever in the queue where no limit is set, `after_s` seconds behind it."""
+
+    def __init__(
+        self, after_s: float, queue_s: float | None, stop: Callable[[], bool], say: Callable[[str], None]
+    ) -> None:
+        self.after_s, self.stop, self.say = after_s, stop, say
+        self.queue_until = None if queue_s is None else time.monotonic() + queue_s
+        self.until, self.said = time.monotonic() + after_s, ""
+
+    def queued(self, text: str) -> None:
+        """It waits in the queue still."""
+        self.until = time.monotonic() + self.after_s
+        if text != self.said:
+            self.said = text
+            self.say(f"canary job: {text}")
+
+    def over(self) -> str:
+        """Why not to wait any longer, empty while there is no reason."""
+        if self.stop():
+            return "it was given up"
+        now = time.monotonic()
+        late = now >= self.until or (self.queue_until is not None and now >= self.queue_until)
+        return "no answer yet" if late else ""
+
+
+def _as_step(allocation: str, script: str, path: str, wait: _Wait) -> Finding:
     while True:
         record = calls.look_up(allocation)
         state = "away" if isinstance(record, Answer) else record.state if record else "gone"
@@ -155,7 +186,9 @@ def _as_step(allocation: str, script: str, path: str, until: float, stop: Callab
         if state == "gone" or state in calls.ENDED:
             fix = "give it back: make hold RELEASE=1"
             return Finding("FAIL", "the held allocation", f"{allocation} has ended", fix)
-        if time.monotonic() >= until or stop():
+        if state in calls.PENDING:
+            wait.queued(f"allocation {allocation} is {state}")
+        if wait.over():
             return Finding("FAIL", "the held allocation", f"{allocation} is {state}", "try again when it runs")
         time.sleep(1.0)
     argv = ["srun", f"--jobid={allocation}", "--overlap", "--nodes=1", "--ntasks=1", "--cpu-bind=none", "--mpi=none"]
@@ -163,13 +196,13 @@ def _as_step(allocation: str, script: str, path: str, until: float, stop: Callab
     ran = call(argv, timeout_s=SUBMIT_S, env=calls.environment(os.environ))
     if ran.code != 0:
         return Finding("FAIL", "canary step", ran.text, f"look at allocation {allocation}: make hold RELEASE=1")
-    return _read(allocation, path, time.monotonic() + 15.0, stop)
+    return _read(allocation, path, _Wait(15.0, None, wait.stop, wait.say))
 
 
-def _read(job_id: str, path: str, until: float, stop: Callable[[], bool]) -> Finding:
+def _read(job_id: str, path: str, wait: _Wait) -> Finding:
     pause, ended_at = 0.2, 0.0
     state = "pending"
-    while time.monotonic() < until and not stop():
+    while not (over := wait.over()):
         os.listdir(os.path.dirname(path))  # makes network file systems look again
         if os.path.exists(path):
             with open(path, encoding="utf-8", errors="replace") as file:
@@ -180,6 +213,8 @@ def _read(job_id: str, path: str, until: float, stop: Callable[[], bool]) -> Fin
         record = calls.look_up(job_id)
         if not isinstance(record, Answer):
             state = "unknown" if record is None else f"{record.state} {record.reason}".strip()
+            if record is not None and record.state in calls.PENDING:
+                wait.queued(state)
             if record is None or record.state in calls.ENDED:
                 ended_at = ended_at or time.monotonic()
                 if time.monotonic() - ended_at > 15.0:
@@ -191,4 +226,4 @@ def _read(job_id: str, path: str, until: float, stop: Callable[[], bool]) -> Fin
                     )
         time.sleep(pause)
         pause = min(pause * 1.3, 5.0)
-    return Finding("FAIL", "canary job", f"no answer yet ({state})", "try again when the queue is shorter")
+    return Finding("FAIL", "canary job", f"{over} ({state})", "try again when the queue is shorter")

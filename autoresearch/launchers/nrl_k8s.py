@@ -330,8 +330,9 @@ def canary(
     tree: str,
     directories: Sequence[str],
     secret_keys: Sequence[str] = (),
-    wait_s: float = 300.0,
+    wait_s: float = 1800.0,
     stop: Callable[[], bool] = lambda: False,
+    say: Callable[[str], None] = lambda text: None,
 ) -> Finding:
     """Prove by a pod without GPUs, made from the head's template, that tree and directories are visible there.
 
@@ -339,8 +340,9 @@ def canary(
         tree: an attempt's worktree.
         directories: the experiment's directories, which must be writable.
         secret_keys: names of secrets that are set here; what of it the pod has to hold is up to SECRETS.
-        wait_s: seconds that the pod may take.
+        wait_s: seconds that the pod may take; its image may have to be fetched.
         stop: true once the canary is not wanted any more.
+        say: told how it is.
     """
     try:
         infra = infra_of(settings, tree)
@@ -356,7 +358,7 @@ def canary(
     pairs = manifests.mapping(settings.get("K8S_PATHS", ""))
     there = [manifests.on_pod(path, pairs) for path in (tree, *directories)]
     wanted = _wanted(settings)
-    return run_canary(cluster, manifest, there, secret_keys if wanted is None else wanted, wait_s, stop)
+    return run_canary(cluster, manifest, there, secret_keys if wanted is None else wanted, wait_s, stop, say)
 
 
 def launcher() -> NrlK8s:

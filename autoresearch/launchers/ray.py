@@ -250,6 +250,7 @@ def canary(
     secret_keys: Sequence[str] = (),
     wait_s: float = 120.0,
     stop: Callable[[], bool] = lambda: False,
+    say: Callable[[str], None] = lambda text: None,
 ) -> Finding:
     """Prove by a small job that tree and directories are visible where jobs run, and that secrets are set there.
 
@@ -278,6 +279,7 @@ def canary(
     while time.monotonic() < until and not stop() and status in ("PENDING", "RUNNING"):
         time.sleep(0.3)
         status = str(api.job(submission_id).data.get("status") or status)
+        say(f"canary job: {status}")
     logs = api.logs(submission_id)
     api.call("DELETE", f"/api/jobs/{submission_id}")
     bad = [line for line in logs.splitlines() if line.startswith(("missing ", "no "))]
