@@ -31,10 +31,16 @@ set_up() {
   fi
   say "set-up: making ${root}/.venv (once)"
   if ! install_into_venv "${extra}" {lock}>&-; then
-    # A venv that a kill left half made can defeat any install: start it afresh, it holds nothing but packages.
-    rm -rf -- "${root:?}/.venv"
-    install_into_venv "${extra}" {lock}>&- \
-      || fail "set-up" "the packages could not be installed (see above)" "check the network, then: make setup"
+    # A venv that a kill left half made can defeat any install: start it afresh. The one that is there comes back when
+    # that fails too: without a network an older one still serves.
+    rm -rf -- "${root:?}/.venv.aside"
+    [[ ! -e ${root}/.venv ]] || mv -- "${root}/.venv" "${root}/.venv.aside"
+    if ! install_into_venv "${extra}" {lock}>&-; then
+      rm -rf -- "${root:?}/.venv"
+      [[ ! -e ${root}/.venv.aside ]] || mv -- "${root}/.venv.aside" "${root}/.venv"
+      fail "set-up" "the packages could not be installed (see above)" "check the network, then: make setup"
+    fi
+    rm -rf -- "${root:?}/.venv.aside"
   fi
   exec {lock}>&-
 }

@@ -198,3 +198,19 @@ pass_through_all() {
   assert_status 0
   assert_contains "${output}" "campaign   c"
 }
+
+@test "a set-up that fails leaves the packages of before" {
+  copy_checkout "${base}/copy"
+  give_venv "${base}/copy"
+  mkdir "${base}/bin"
+  printf '#!/bin/sh\ncase $1 in venv) mkdir -p "${0%%/*}/../copy/.venv/bin" ;; *) exit 1 ;; esac\n' >"${base}/bin/uv"
+  chmod +x "${base}/bin/uv"
+  touch -d tomorrow "${base}/copy/pyproject.toml"
+  PATH="${base}/bin:${PATH}" run --separate-stderr "${base}/copy/bin/setup"
+  assert_status 1
+  assert_contains "${stderr}" "check the network"
+  test ! -e "${base}/copy/.venv.aside"
+  touch -d yesterday "${base}/copy/pyproject.toml"
+  run --separate-stderr "${base}/copy/bin/metric" LOG=/dev/null METRIC=x
+  assert_status 3
+}
