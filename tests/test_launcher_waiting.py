@@ -112,6 +112,18 @@ def test_a_stop_request_is_seen_between_slow_looks(job: Job) -> None:
     assert stage.ends[0][0] == pytest.approx(123.0, abs=1.5)
 
 
+def test_a_run_is_ended_before_a_shared_disk_is_full(job: Job) -> None:
+    """Also elsewhere: what it writes lies on this machine's scratch."""
+    for reserve, cause in (("0", "ok"), ("1e9", "disk")):
+        stage = Stage((60.0, RUNNING), OK)
+        stage.after_end = CANCELLED
+        settings = {"DISK_PATHS": f"{job.logs}\n{job.tree}", "DISK_RESERVE_GB": reserve}
+        outcome = follow(stage, job._replace(settings=settings)).outcome
+        assert outcome.end_cause == cause
+        assert ("GB free, less than 1e+09 GB" in outcome.reason) == (cause == "disk")
+    assert stage.ends[0][0] < 10.0
+
+
 def test_away_is_not_gone(job: Job) -> None:
     stage = Stage((5.0, RUNNING), (3600.0, Sight("away", "no route")), (30.0, RUNNING), OK)
     assert follow(stage, job).outcome.end_cause == "ok"

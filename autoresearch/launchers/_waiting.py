@@ -15,6 +15,7 @@ from autoresearch.running.endcause import Evidence, classify, tail
 
 SLICE_S = 0.5  # a stop request is seen this soon, however slow the polling
 TOO_LATE = "cancelled while pending: the deadline leaves no room for it"
+ROOM_S = 5.0  # disks are looked at this often while the run goes on
 AGAIN_S = 15.0  # a request to end that had no effect is repeated
 
 
@@ -97,7 +98,7 @@ class Following:
         self.submitted_at, self.clock = submitted_at, clock
         self.want = self.why = self.said = ""
         self.asked_at: float | None = None
-        self.repeat_at = 0.0
+        self.repeat_at = self.room_at = 0.0
         self.since: dict[str, float] = {}
         self.run_since: float | None = None  # monotonic
         self.told_start: float | None = None  # what the last look said, by whichever clock
@@ -133,6 +134,8 @@ class Following:
             self._waiting(sight)
         if not self.want and self.watch.stop_requested():
             self._end("stopped", "stop was asked for")
+        if not self.want and self.run_since is not None and (short := self._short_of_room()):
+            self._end("disk", short)
         self._insist()
         self._say(sight.phase, sight.detail)
         return self._missing(sight) if sight.phase == "away" else None
@@ -194,6 +197,21 @@ class Following:
             self._end("stopped", TOO_LATE)
         elif limits.queue_s is not None and waited >= limits.queue_s:
             self._end("launcher", f"pending for {waited:.0f} s ({sight.detail or 'no reason given'})")
+
+    def _short_of_room(self) -> str:
+        """Why the run has to end before a disk is full that it shares with this machine, empty while there is room."""
+        now, settings = self.clock.monotonic(), self.job.settings
+        if now < self.room_at or not settings.get("DISK_PATHS"):
+            return ""
+        self.room_at = now + ROOM_S
+        from autoresearch.running import disk, watchdog
+
+        limits = watchdog.limits(settings, disk_paths=(), growing=())
+        for space in disk.spaces(limits.disk_paths):
+            why = "" if space.trouble else disk.shortage(space, limits.disk_reserve_gb)
+            if why:
+                return f"{space.path}: {why}"
+        return ""
 
     def _fits(self) -> bool:
         job = self.job
