@@ -17,16 +17,17 @@ def is_orphan(opened: Campaign, state: State) -> bool:
     """Return whether nobody looks after an attempt: no supervisor, and no client that is about to start one."""
     if attempts.is_supervised(opened.where, state):
         return False
-    return state.phase != "reserved" or not _has_client(state)
+    return state.phase != "reserved" or not has_client(state)
 
 
 def is_announced(opened: Campaign, state: State) -> bool:
     """Return whether a living client is about to start the supervisor of an attempt."""
     current = attempts.read(attempts.path(opened.where, state.id))
-    return current is not None and current.phase == "reserved" and _has_client(current)
+    return current is not None and current.phase == "reserved" and has_client(current)
 
 
-def _has_client(state: State) -> bool:
+def has_client(state: State) -> bool:
+    """Return whether the process that reserved an attempt is alive: it starts its supervisor, or waits for its end."""
     try:
         return processes.alive(processes.parse_process(state.client))
     except ValueError:

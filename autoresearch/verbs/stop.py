@@ -20,7 +20,8 @@ def run() -> int:
     # The run has its grace, then KILL, then the row: what takes longer is a hung disk or a queue.
     waiting.until_over(opened, mine[0], launch.grace_s(opened) + 60)
     if waiting.never_ran(opened, mine[0]):
-        attempts.remove(opened.where, mine[0])
+        if not recovery.has_client(mine[0]):  # else that one tells it
+            attempts.remove(opened.where, mine[0])
         talk.note(f"{mine[0].id} was stopped before it ran: it has no row, its branch stays")
         return 0
     waiting.after_waiting(opened, mine[0])
