@@ -177,7 +177,10 @@ def own_tip(opened: Campaign, name: str) -> str:
     if not tip:
         return ""
     if not is_own(opened, name, tip):
-        raise Refused("branch", f"{branch} exists and is not of this campaign", "choose another NAME or PREFIX")
+        fix = "choose another NAME or PREFIX"
+        if name != parents.BASELINE:
+            fix += f", or go on from where it is: make start NAME={name}"
+        raise Refused("branch", f"{branch} exists and is not of this campaign", fix)
     return tip
 
 

@@ -44,6 +44,7 @@ def draft(opened: Campaign, *, adopt: bool = False) -> tuple[Draft, reservation.
     rows = opened.rows()
     parents.require_baseline(opened, rows)
     start = adopted(opened, rows, name) if adopt else find(opened, rows, name)
+    check_parent(opened, rows, start)
     overrides = chosen_overrides(opened, start)
     made = commit(opened, start, overrides)
     notes = remarks(opened, start, made, overrides)
@@ -86,7 +87,7 @@ def picked(opened: Campaign, rows: Sequence[Row], start: Start) -> str:
 
 
 def find(opened: Campaign, rows: Sequence[Row], name: str) -> Start:
-    """Return where an idea stands, refusing a PARENT that contradicts it."""
+    """Return where an idea stands."""
     last = parents.latest(rows, name)
     smoked = parents.latest(opened.rows(smoke=True), name)
     tree = opened.pool().find(name)
@@ -95,6 +96,9 @@ def find(opened: Campaign, rows: Sequence[Row], name: str) -> Start:
         # No branch is looked for: creating it fails when there is one, and costs nothing before.
         return Start(name, parents.choose(opened, rows, knobs.text("PARENT")), "", None, None, None)
     tip = experiment.existing_tip(opened, opened.branch(name))
+    if not tip:
+        lost, at = opened.branch(name), known.commit if known else "COMMIT"
+        raise Refused("branch", f"{lost} is gone", f"git branch {lost} {at}, or choose another NAME")
     if known is not None:
         owner = parents.owner_of(rows, known.parent_commit)
         parent = Parent(known.parent_commit, owner.experiment if owner else "")
@@ -103,14 +107,23 @@ def find(opened: Campaign, rows: Sequence[Row], name: str) -> Start:
         if owner is None and experiment.is_own(opened, name, tip):
             return adopted(opened, rows, name)._replace(tree=tree)
         parent = Parent(tip, owner.experiment if owner else "")
-    if knobs.get("PARENT") and parents.choose(opened, rows, knobs.text("PARENT")).commit != parent.commit:
-        why = f"{name!r} started from {parent.experiment or parent.commit[:12]} already"
-        raise Refused("PARENT", why, "leave PARENT out, or choose another NAME")
     return Start(name, parent, tip, last, smoked, tree)
+
+
+def check_parent(opened: Campaign, rows: Sequence[Row], start: Start) -> None:
+    """Refuse a PARENT that contradicts where an idea stands."""
+    parent, wanted = start.parent, knobs.text("PARENT")
+    if start.tip and wanted and parents.choose(opened, rows, wanted).commit != parent.commit:
+        why = f"{start.name!r} started from {parent.experiment or parent.commit[:12]} already"
+        raise Refused("PARENT", why, "leave PARENT out, or choose another NAME")
 
 
 def adopted(opened: Campaign, rows: Sequence[Row], name: str) -> Start:
     """Return an idea whose branch is there although it never ran, its parent as the commit says."""
+    tip = experiment.existing_tip(opened, opened.branch(name))
+    parent = parents.owner_of(rows, tip)
+    if parent is not None and parent.experiment != name:  # `start` has made it there, and its tree is gone
+        return Start(name, Parent(tip, parent.experiment), tip, None, None, None)
     tip = experiment.own_tip(opened, name)
     # Not `tip^`: an idea that was withdrawn twice has two commits of its own.
     form = "--format=%(trailers:key=Parent,valueonly)"

@@ -68,9 +68,9 @@ class Killed:
         (row,) = [row for row in self.lab.rows() if row.experiment == name and row.metric_value == value]
         assert git(self.lab.repo, "show", f"{row.commit}:value") == value
 
-    def ends(self) -> None:
-        """Assert all that must hold at the end, and that everything can be removed."""
-        self.lab.check()
+    def ends(self, *, wiped: bool = False) -> None:
+        """Assert all that must hold at the end, and that everything can be removed. `wiped`: it was before."""
+        self.lab.check(wiped=wiped)
         repo = self.lab.repo
         git(repo, "fsck", "--strict", "--no-dangling")
         assert [path.name for path in (repo / ".git").rglob("*.lock")] == ["autoresearch.lock"]
@@ -149,6 +149,14 @@ def test_what_rewrites_the_record(killed: Killed) -> None:
         lab.ok("ledger", YES="1")
         assert book.read_bytes() == written
     killed.ends()
+
+
+def test_start_before_clean_campaign(killed: Killed) -> None:
+    for at in killed.moments():
+        killed.dies(at, "start", NAME=f"e{at}")
+        killed.lab.ok("clean-campaign", YES="1")
+        killed.goes_on(f"e{at}", "0.5", OVERRIDES=f"a={at}")
+    killed.ends(wiped=True)
 
 
 def test_clean_campaign(killed: Killed) -> None:

@@ -11,7 +11,7 @@ import pytest
 
 from autoresearch import git as owner
 from autoresearch.errors import AutoresearchError, Refused, TryAgain
-from autoresearch.git import Git
+from autoresearch.git import Git, hypothesis
 from tests.conftest import git
 
 
@@ -120,6 +120,19 @@ def test_a_commit_name_is_resolved_and_never_an_option(repo: Path, tmp_path: Pat
         with pytest.raises(Refused, match="is not a commit"):
             one.commit(name)
     assert not (tmp_path / "written").exists()
+
+
+def test_what_a_commit_records_is_read_again_whatever_git_is_set_to(repo: Path, hermetic: Path) -> None:
+    """Words of the command that got lost would be another experiment; the encoding is that of the message."""
+    with open(hermetic / ".gitconfig", "a", encoding="utf-8") as file:
+        file.write(
+            '[trailer]\n\tseparators = "%"\n[i18n]\n\tcommitEncoding = ISO-8859-1\n\tlogOutputEncoding = UTF-16\n'
+        )
+    text = hypothesis.message("lr: höher", [("Overrides", '["lr=1"]')], "A <a@b>").encode()
+    commit = Git(str(repo)).run("commit-tree", "-p", "HEAD", "HEAD^{tree}", input=text).decode().strip()
+    form = "--format=%s|%(trailers:key=Overrides,valueonly)"
+    assert Git(str(repo)).run("show", "-s", form, commit).decode().strip() == 'lr: höher|["lr=1"]'
+    assert b"encoding" not in Git(str(repo)).run("cat-file", "commit", commit)
 
 
 def test_reading_never_writes_the_index(repo: Path) -> None:

@@ -30,3 +30,26 @@ def test_a_fix_that_never_ran_is_no_repeat() -> None:
     with pytest.raises(Refused, match="nothing changed since 'y' ran"):
         idea.run_the_tip(ran)
     idea.run_the_tip(ran._replace(tip="fix"))
+
+
+def test_a_branch_that_start_left_is_gone_on_from(repo: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its tree was released unused, or never made: the idea starts there, and from nowhere else."""
+    opened = approved(repo, tmp_path / "scratch")
+    base = opened.plan.base
+    other = git(repo, "commit-tree", "-p", base, "-m", "other", f"{base}^{{tree}}")
+    rows = [row("baseline", 0.5, commit=base), row("x", 0.5, commit=other)]
+    git(repo, "branch", "ar/c/y", base)
+    start = idea.adopted(opened, rows, "y")
+    assert (start.parent, start.tip, start.adopted) == (Parent(base, "baseline"), base, False)
+    monkeypatch.setenv("AR_PARENT", "x")
+    with pytest.raises(Refused, match="'y' started from baseline already"):
+        idea.check_parent(opened, rows, start)
+    git(repo, "branch", "ar/c/z", git(repo, "commit-tree", "-m", "theirs", f"{base}^{{tree}}"))
+    with pytest.raises(Refused, match="not of this campaign"):
+        idea.adopted(opened, rows, "z")
+
+
+def test_a_branch_that_is_gone_is_named(repo: Path, tmp_path: Path) -> None:
+    opened = approved(repo, tmp_path / "scratch")
+    with pytest.raises(Refused, match=f"git branch ar/c/y {opened.plan.base}"):
+        idea.find(opened, [row("y", 0.5, commit=opened.plan.base)], "y")

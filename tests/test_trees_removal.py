@@ -1,4 +1,4 @@
-"""eviction.py: a removal that was cut off is taken up again, and never meets another caller's tree."""
+"""eviction.py: a removal that was cut off is taken up again; and several callers that mean one tree."""
 
 from __future__ import annotations
 
@@ -78,6 +78,19 @@ def test_a_number_that_is_used_again_is_not_removed(repo: Path, pool: Pool) -> N
     assert mine.number == 1
     assert Path(mine.path, "train.py").exists()
     assert treerecords.listing(pool.directory) == {1: "owner"}
+
+
+def test_one_experiment_started_many_times_at_once_gets_one_tree(repo: Path, pool: Pool) -> None:
+    paths: list[str] = []
+    commit = git(repo, "rev-parse", "HEAD")
+    threads = [threading.Thread(target=lambda: paths.append(pool.open_for("y", commit).path)) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(paths) == 4
+    assert len(set(paths)) == 1
+    assert sorted(name for name in os.listdir(pool.directory) if name.endswith(".lock")) == ["1.lock"]
 
 
 def opened() -> list[str]:

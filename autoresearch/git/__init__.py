@@ -53,7 +53,8 @@ FIXED_VARIABLES = {
 }
 NO_HOOKS = ("core.hooksPath", os.devnull)
 # Settings of ours that win over the user's files. Each of the index ones, set otherwise, made a changed tree look
-# clean; the ref timeouts let many writers queue; git by itself syncs neither loose objects nor refs to the disk.
+# clean; the ref timeouts let many writers queue; git by itself syncs neither loose objects nor refs to the disk; our
+# messages are UTF-8, and what a trailer records is read again.
 SETTINGS = (
     ("commit.gpgSign", "false"),
     ("tag.gpgSign", "false"),
@@ -72,6 +73,9 @@ SETTINGS = (
     ("core.packedRefsTimeout", "10000"),
     ("submodule.recurse", "false"),
     ("status.renames", "false"),
+    ("i18n.commitEncoding", "UTF-8"),
+    ("i18n.logOutputEncoding", "UTF-8"),
+    ("trailer.separators", ":"),
 )
 
 

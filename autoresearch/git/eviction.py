@@ -74,7 +74,7 @@ def evict(pool: Pool, owner: str = "") -> list[str]:
         Refused: a run has one, or one holds work that is nowhere else.
         TryAgain: something still writes in one.
     """
-    _take_back_from_hooks(pool)
+    _take_back_from_killed(pool, patient=True)
     chosen: list[tuple[Record, str]] = []
     for number, state in treerecords.listing(pool.directory).items():
         record = treerecords.read(pool.directory, number, state) or Record(number)
@@ -117,10 +117,7 @@ def tidy(pool: Pool) -> list[str]:
     Cheap when there are none. Call it after the row is written, outside of what the user waits for.
     """
     failed = []
-    try:
-        _take_back_from_hooks(pool, 0.0)
-    except TryAgain:
-        pass  # the git of such a commit is still at work: the next caller comes by
+    _take_back_from_killed(pool, patient=False)
     for number, state in treerecords.listing(pool.directory).items():
         record = treerecords.read(pool.directory, number, state) if state == "retired" else None
         if record and record.collected:
@@ -142,11 +139,16 @@ def _is_still(pool: Pool, record: Record, state: str) -> bool:
     return treerecords.listing(directory).get(number) == state and now == record
 
 
-def _take_back_from_hooks(pool: Pool, wait_s: float | None = None) -> None:
-    """Take back the trees of commits with hooks whose process was killed."""
+def _take_back_from_killed(pool: Pool, *, patient: bool) -> None:
+    """Take back the trees of commits with hooks, and those on their way to `start`, whose process was killed."""
     for tree in pool.trees():
-        if tree.owner.startswith(hooked.OWNER) and not hooked.is_alive(tree.owner):
-            hooked.take_back(pool, tree, wait_s)
+        if treerecords.is_left(tree.owner):
+            try:
+                hooked.take_back(pool, tree, None if patient else 0.0)
+            except TryAgain:
+                if patient:
+                    raise
+                # Else its git is still at work: the next caller comes by.
 
 
 def _remove(pool: Pool, record: Record) -> None:

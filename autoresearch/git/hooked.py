@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import time
 from typing import TYPE_CHECKING
 
 from autoresearch.errors import Refused
@@ -14,7 +13,6 @@ if TYPE_CHECKING:
     from autoresearch.git.hypothesis import Variables
     from autoresearch.git.trees import Pool, Tree
 
-OWNER = "hooks:"  # and the process id, and a number of its own
 FOLDER = "left_by_hooks"
 HOOKS_S = 1800.0  # a first run of pre-commit builds its environments
 
@@ -28,7 +26,7 @@ def commit(pool: Pool, parent: str, content: str, message: str, variables: Varia
     Raises:
         Refused: a hook said no, or keeps rewriting.
     """
-    owner = f"{OWNER}{os.getpid()}:{time.monotonic_ns()}"
+    owner = treerecords.holder("hooks")
     tree = pool.acquire(parent, owner)
     own = pool.git.at(tree.path)
     try:
@@ -47,7 +45,7 @@ def commit(pool: Pool, parent: str, content: str, message: str, variables: Varia
 
 
 def take_back(pool: Pool, tree: Tree, wait_s: float | None) -> None:
-    """Take back the tree of a commit whose process was killed; all that its git made of it came from the caller.
+    """Take back the tree of a call that was killed; all that its git made of it came from that call.
 
     Raises:
         TryAgain: that git, or its hook, still works in it after `wait_s`.
@@ -93,14 +91,3 @@ def _commit(own: Git, top: str, parent: str, message: str, variables: Variables)
 def _identity(role: str, ident: str) -> dict[str, str]:
     name, _, mail = ident.rpartition(" <")
     return {f"GIT_{role}_NAME": name, f"GIT_{role}_EMAIL": mail.removesuffix(">")} if ident else {}
-
-
-def is_alive(owner: str) -> bool:
-    """Return whether the process that took a tree for its hooks still runs (a number used again counts as it)."""
-    try:
-        os.kill(int(owner.split(":")[1]), 0)
-    except ProcessLookupError:
-        return False
-    except (ValueError, PermissionError):
-        return True
-    return True

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import os
+import time
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager
 from typing import Any, NamedTuple
@@ -37,6 +38,24 @@ class Record(NamedTuple):
     stash: str = ""  # refs/stash when it was handed out
     reason: str = ""  # why it is retired
     collected: bool = False  # retired, and all that was unique in it is elsewhere
+
+
+def holder(what: str) -> str:
+    """Return the owner of a tree that only this process knows of; no attempt and no experiment has a colon."""
+    return f"{what}:{os.getpid()}:{time.monotonic_ns()}"
+
+
+def is_left(owner: str) -> bool:
+    """Return whether the process of a `holder` is gone (a number used again counts as it)."""
+    if ":" not in owner:
+        return False
+    try:
+        os.kill(int(owner.split(":")[1]), 0)
+    except ProcessLookupError:
+        return True
+    except (ValueError, PermissionError):
+        return False
+    return False
 
 
 def root(pool: str, number: int) -> str:

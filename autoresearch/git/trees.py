@@ -11,6 +11,7 @@ import time
 from collections.abc import Sequence
 from typing import NamedTuple
 
+from autoresearch import files
 from autoresearch.errors import Refused, TryAgain
 from autoresearch.git import SLOW_S, Git, freshness, repository_lock, strays, treefill, treerecords
 from autoresearch.git.submodules import git_directory
@@ -79,7 +80,7 @@ class Pool:
         Raises:
             Refused: the commit's submodules or LFS files cannot be had.
         """
-        return self._tree(self._take(commit, owner, "run", require))
+        return self._tree(self._take(commit, owner, "run", require, owner))
 
     def open_for(self, owner: str, commit: str, branch: str = "", require: Sequence[str] = ()) -> Tree:
         """Return the tree in which an experiment is edited, made at the first call.
@@ -90,13 +91,16 @@ class Pool:
             branch: the experiment's branch without refs/heads/, checked out in the tree; it exists, at `commit`.
             require: as in `acquire`.
         """
-        found = self.find(owner)
-        if found:
-            return found
-        record = self._take(commit, owner, "start", require)
-        tree = self._tree(record)
-        if branch:
-            self.git.at(tree.path).run("symbolic-ref", "-m", "autoresearch: start", "HEAD", f"refs/heads/{branch}")
+        lock = os.path.join(self.directory, f"start.{owner}.lock")
+        with files.locked(lock, wait_s=SLOW_S):  # of two calls at once one makes it
+            tree = self.find(owner)
+            if tree is None:
+                holder = treerecords.holder("start")  # a kill before it is done leaves no tree of the experiment
+                tree = self._tree(self._take(commit, holder, "start", require, owner))
+                if branch:
+                    words = ("symbolic-ref", "-m", "autoresearch: start", "HEAD", f"refs/heads/{branch}")
+                    self.git.at(tree.path).run(*words)
+            os.unlink(lock)
         return tree
 
     def give_back(self, owner: str, artifacts: str, spent: str = "") -> Returned:
@@ -185,17 +189,19 @@ class Pool:
             raise Refused("release", f"{owner!r} has no tree", "see: make status")
         return eviction.release(self, tree, artifacts)
 
-    def _take(self, commit: str, owner: str, kind: str, require: Sequence[str]) -> Record:
+    def _take(self, commit: str, holder: str, kind: str, require: Sequence[str], owner: str) -> Record:
         os.makedirs(self.directory, mode=0o700, exist_ok=True)
-        record = self._warm(commit, owner, kind) or treefill.fresh(self.git, self.common, self.directory, commit, owner)
+        found = self._warm(commit, holder)
+        record = found or treefill.fresh(self.git, self.common, self.directory, commit, holder)
         try:
             record = treefill.link(self.git.repo, treerecords.root(self.directory, record.number), record, require)
         finally:
-            record = record._replace(commit=commit, kind=kind, since=time.time(), stash=_stash(self.common))
+            record = record._replace(commit=commit, kind=kind, owner=owner, since=time.time())
+            record = record._replace(stash=_stash(self.common))
             treerecords.write(self.directory, record)
         return record
 
-    def _warm(self, commit: str, owner: str, kind: str) -> Record | None:
+    def _warm(self, commit: str, owner: str) -> Record | None:
         """Return a free tree moved to `commit`; one that fails a check on the way is retired as it is."""
         for number, state in treerecords.listing(self.directory).items():
             if state != "free":
@@ -310,9 +316,9 @@ def _switch(own: Git, private: str, commit: str) -> bool:
 
     Half of what `checkout` costs. HEAD of a tree on scratch need not survive a power cut.
     """
-    files = own.start("read-tree", "-m", "-u", commit, env={"GIT_INDEX_FILE": private}, timeout=SLOW_S)
+    moved = own.start("read-tree", "-m", "-u", commit, env={"GIT_INDEX_FILE": private}, timeout=SLOW_S)
     head = own.start("-c", "core.fsync=none", "update-ref", "--no-deref", "-m", "autoresearch", "HEAD", commit)
-    return not (files.finish().code | head.finish().code)
+    return not (moved.finish().code | head.finish().code)
 
 
 def _stash(common: str) -> str:

@@ -29,7 +29,11 @@ def run() -> int:
         campaign.make_root(opened.where)
         if not tip:
             tip = parents.choose(opened, rows, knobs.text("PARENT")).commit
-            repository.create_branch(opened.git, branch, tip)
+            try:
+                repository.create_branch(opened.git, branch, tip)
+            except repository.BranchExists:
+                if experiment.existing_tip(opened, branch) != tip:
+                    raise  # else another call of the same moment has made it
         tree = pool.open_for(name, tip, branch, opened.plan.require)
         session.checkpoint(opened.where, f"{session.STARTED} {name} on {branch}", f"from {tip[:12]}")
     talk.out(tree.path)
