@@ -15,7 +15,7 @@ from autoresearch.running.endcause import Evidence, classify, tail
 
 SLICE_S = 0.5  # a stop request is seen this soon, however slow the polling
 TOO_LATE = "cancelled while pending: the deadline leaves no room for it"
-ROOM_S = 5.0  # disks are looked at this often while the run goes on
+ROOM_S = 2.0  # disks are looked at this often while the run goes on
 AGAIN_S = 15.0  # a request to end that had no effect is repeated
 
 
@@ -134,8 +134,6 @@ class Following:
             self._waiting(sight)
         if not self.want and self.watch.stop_requested():
             self._end("stopped", "stop was asked for")
-        if not self.want and self.run_since is not None and (short := self._short_of_room()):
-            self._end("disk", short)
         self._insist()
         self._say(sight.phase, sight.detail)
         return self._missing(sight) if sight.phase == "away" else None
@@ -271,7 +269,7 @@ class Following:
         return Ended(outcome, sight.retry and not self.want)
 
     def _sleep(self, pause: float) -> None:
-        """Sleep for `pause`, less when a cap falls or a stop is asked for in between."""
+        """Sleep for `pause`, less when a cap falls, a stop is asked for or a disk fills up in between."""
         now, cap = self.clock.monotonic(), self._cap()
         until = now + pause
         if self.run_since is not None and cap is not None and not self.want and self.run_since + cap >= now:
@@ -279,6 +277,9 @@ class Following:
         while True:
             left = until - self.clock.monotonic()
             if left <= 0 or (not self.want and self.watch.stop_requested()):
+                return
+            if not self.want and self.run_since is not None and (short := self._short_of_room()):
+                self._end("disk", short)
                 return
             self.clock.sleep(min(left, SLICE_S))
 
