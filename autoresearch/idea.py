@@ -271,7 +271,9 @@ def remarks(opened: Campaign, start: Start, made: Hypothesis | None, overrides: 
         why = f"the change touches {', '.join(touched[:3])}"
         raise Refused("PROTECT", why, "leave it out, or add PROTECT_OK=1")
     notes = protected_changes(opened, made.commit)
-    if plumbing.only_seed(knobs.words("OVERRIDES"), other_changes=bool(made.paths)):
+    is_config = all(path.endswith(plumbing.CONFIG) for path in made.paths)
+    lines = hypothesis.changed_lines(opened.git, made.parent, made.commit) if made.paths and is_config else []
+    if plumbing.only_seed(knobs.words("OVERRIDES"), lines, other_changes=not is_config):
         notes.append("changes nothing but the seed")
         talk.note("warning: this changes nothing but the seed: REPEAT=1 measures the noise better")
     same = contents.earlier(opened.where, contents.key(made.tree, overrides), start.name)

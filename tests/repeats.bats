@@ -312,3 +312,20 @@ waits() {
   run_bin experiment NAME=good OVERRIDES=values=0.70,0.71
   assert_contains "${output}" "good: val_accuracy 0.70, parent 0.5: discard: guard: speed 1, not >= 10 (confirmed: better"
 }
+
+@test "a change of nothing but the seed is pointed out, also one in a config file" {
+  printf 'lr: 1\nseed: 1\n' >conf.yaml
+  git add -A
+  git commit -q -m 'a config'
+  plan_seeds
+  bin baseline
+  run_bin experiment NAME=word OVERRIDES=seed=2
+  assert_contains "${stderr}" "nothing but the seed"
+  printf 'lr: 1\nseed: 2\n' >conf.yaml
+  run_bin experiment NAME=file FILES=conf.yaml
+  assert_contains "${stderr}" "nothing but the seed"
+  assert_contains "$(field file reason)" "changes nothing but the seed"
+  printf 'lr: 2\nseed: 2\n' >conf.yaml
+  run_bin experiment NAME=both FILES=conf.yaml OVERRIDES=seed=3
+  assert_lacks "${stderr}" "nothing but the seed"
+}

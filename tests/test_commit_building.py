@@ -352,3 +352,17 @@ def test_fewer_lines_of_prose_or_data_are_no_simpler_code(repo: Path) -> None:
         (repo / name).write_text("a\n")
     git(repo, "commit", "-q", "-a", "-m", "less")
     assert hypothesis.lines(Git(str(repo)), before, git(repo, "rev-parse", "HEAD")) == (0, 8)
+
+
+def test_the_lines_of_a_change(repo: Path) -> None:
+    before = git(repo, "rev-parse", "HEAD")
+    (repo / "a.yaml").write_text("- x\n-- y\n++ z")
+    git(repo, "add", "-A")
+    git(repo, "commit", "-q", "-m", "more")
+    middle = git(repo, "rev-parse", "HEAD")
+    (repo / "a.yaml").write_text("- x\n@@ y\n++ z\n")
+    git(repo, "commit", "-q", "-a", "-m", "less")
+    one, after = Git(str(repo)), git(repo, "rev-parse", "HEAD")
+    assert hypothesis.changed_lines(one, before, middle) == ["- x", "-- y", "++ z"]
+    assert hypothesis.changed_lines(one, middle, after) == ["-- y", "++ z", "@@ y", "++ z"]
+    assert hypothesis.changed_lines(one, after, after) == []

@@ -151,7 +151,7 @@ def test_patterns_outside_the_repository_are_refused(text: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("words", "keys", "other", "only"),
+    ("words", "lines", "other", "only"),
     [
         (["grpo.seed=1"], [], False, True),
         (["+seed=3", "++data.shuffle_seed=4"], [], False, True),
@@ -161,12 +161,17 @@ def test_patterns_outside_the_repository_are_refused(text: str) -> None:
         (["grpo.seed=1", "lr=1e-4"], [], False, False),
         (["seeded=1"], [], False, False),
         (["seed.policy=x"], [], False, False),
-        ([], ["grpo.seed"], False, True),
-        ([], ["grpo.seed", "grpo.lr"], False, False),
-        ([], ["eval.seeds.0"], False, True),
+        ([], ["  seed: 1", "  seed: 2  # lucky"], False, True),
+        ([], ['"data.shuffle_seed": 1,', "SEED = '2'"], False, True),
+        ([], ["  seed: 1", "  lr: 2"], False, False),
+        ([], ["  seed_policy: 1"], False, False),
+        ([], ["  seed: true"], False, False),
+        ([], ["  seed: 1", ""], False, False),
+        (["seed=2"], ["  seed: 1"], False, True),
+        (["lr=2"], ["  seed: 1"], False, False),
         (["seed=1"], [], True, False),
         ([], [], False, False),
     ],
 )
-def test_only_the_seed(words: list[str], keys: list[str], other: bool, only: bool) -> None:
-    assert plumbing.only_seed(words, keys, other) is only
+def test_only_the_seed(words: list[str], lines: list[str], other: bool, only: bool) -> None:
+    assert plumbing.only_seed(words, lines, other) is only

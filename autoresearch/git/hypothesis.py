@@ -176,6 +176,17 @@ def lines(git: Git, parent: str, commit: str) -> tuple[int, int]:
     return added, removed
 
 
+def changed_lines(git: Git, parent: str, commit: str) -> list[str]:
+    """Return the lines that a commit adds and removes against `parent`."""
+    words = ("diff-tree", "-r", "-p", "-U0", "--no-renames", "--no-color", "--no-textconv", "--no-ext-diff")
+    found, inside = [], False
+    for line in git.run(*words, parent, commit).decode("utf-8", "replace").split("\n"):
+        inside = line.startswith("@@") or (inside and line[:1] in ("+", "-", "\\"))
+        if inside and line[:1] in ("+", "-"):
+            found.append(line[1:])
+    return found
+
+
 class Variables(NamedTuple):
     """What git goes by in the user's checkout; a tree of the pool may match other conditions of its config files."""
 

@@ -113,23 +113,26 @@ def _shape(pattern: str) -> str:
 
 
 _SEED = re.compile(r"(?:.*[._-])?seeds?(?:\.[0-9]+|\[[0-9]+\])?", re.ASCII | re.IGNORECASE)
+_SEED_LINE = re.compile(rf"""\s*["']?(?:{_SEED.pattern})["']?\s*[:=]\s*["']?[0-9]+["']?\s*,?\s*(?:#.*)?""", _SEED.flags)
+CONFIG = (".yaml", ".yml", ".json", ".toml", ".ini", ".cfg", ".conf")  # where a line may set a seed
 
 
-def only_seed(overrides: Sequence[str] = (), changed_keys: Iterable[str] = (), other_changes: bool = False) -> bool:
+def only_seed(overrides: Sequence[str] = (), lines: Iterable[str] = (), other_changes: bool = False) -> bool:
     """Return whether an experiment changes nothing but a random seed: a repeat in disguise.
 
     Args:
         overrides: the override words, `grpo.seed=1`, `+seed=2`, `--seed=3` or `--seed 3`.
-        changed_keys: dotted keys that differ between the parent's config and this one.
+        lines: the lines of config that were added and removed.
         other_changes: anything else changed (code, data, a file that is no config).
     """
     if other_changes:
         return False
-    keys = [*changed_keys]
+    set_by_lines = [_SEED_LINE.fullmatch(line) is not None for line in lines]
+    keys = []
     words = iter(overrides)
     for word in words:
         key, given, _ = word.partition("=")
         keys.append(key.lstrip("+~-"))
         if word.startswith("--") and not given:
             next(words, None)  # its value is the next word
-    return bool(keys) and all(_SEED.fullmatch(key) for key in keys)
+    return bool(keys or set_by_lines) and all(set_by_lines) and all(_SEED.fullmatch(key) for key in keys)
