@@ -191,6 +191,12 @@ def test_check_and_describe(head: Head) -> None:
     assert Ray().describe("y", settings) == "job y: PENDING (waits for GPUs)"
 
 
+@pytest.mark.parametrize("settings", [{"RAY_GPUS": "two"}, {"RAY_CPUS": "-1"}, {"RAY_GPUS": "nan"}])
+def test_what_is_no_number_is_found_before_the_launch(head: Head, settings: dict[str, str]) -> None:
+    (found,) = Ray().check({"RAY_ADDRESS": head.address, **settings}, 0, 1)
+    assert (found.level, found.what) == ("FAIL", next(iter(settings)))
+
+
 def test_what_ray_kept_comes_home(head: Head, job: Job) -> None:
     head.routes["GET", "/api/jobs/x"] = lambda body: (200, {"status": "FAILED", "message": "no runtime env"})
     head.routes["GET", "/api/jobs/x/logs"] = lambda body: (200, {"logs": "first\n"})

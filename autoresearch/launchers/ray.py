@@ -16,6 +16,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 
 from autoresearch.errors import AutoresearchError, Refused, TryAgain
+from autoresearch.knobs import parse_number
 from autoresearch.launchers import Finding, Job, Outcome, Watch
 from autoresearch.launchers._calls import refuse_secrets
 from autoresearch.launchers._ray_api import Api, Reply, denied, refuse_denied
@@ -58,6 +59,12 @@ def needed(settings: Mapping[str, str], keys: Sequence[str], env: Mapping[str, s
     return [key for key in keys if env.get(key) and key not in KEYS_OF_RAY]
 
 
+def resources(settings: Mapping[str, str]) -> dict[str, float]:
+    """What the entrypoint itself asks of the cluster. Raises Usage on what is no number."""
+    fields = (("RAY_GPUS", "entrypoint_num_gpus"), ("RAY_CPUS", "entrypoint_num_cpus"))
+    return {field: parse_number(knob, settings[knob]) for knob, field in fields if settings.get(knob)}
+
+
 def body_of(job: Job, submission_id: str) -> dict[str, object]:
     """The request: a path and numbers, nothing of the environment."""
     script = script_path(job)
@@ -71,9 +78,7 @@ def body_of(job: Job, submission_id: str) -> dict[str, object]:
         "runtime_env": {"env_vars": {"RAY_JOB_STOP_WAIT_TIME_S": str(math.ceil(job.grace_s) + STOP_MARGIN_S)}},
         "metadata": {"job_name": job.id},
     }
-    for knob, field in (("RAY_GPUS", "entrypoint_num_gpus"), ("RAY_CPUS", "entrypoint_num_cpus")):
-        if job.settings.get(knob):
-            body[field] = float(job.settings[knob])
+    body |= resources(job.settings)
     refuse_secrets(job, "the Ray job", [script, job.id])
     return body
 
@@ -155,6 +160,7 @@ class Ray(Remote):
         try:
             api = Api(settings, os.environ)
             limits_from(settings, self.limits)
+            resources(settings)
         except AutoresearchError as error:
             return [Finding("FAIL", error.what, error.why, error.fix)]
         reply = api.call("GET", "/api/jobs/")
