@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import fcntl
 import os
+import re
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 
 from autoresearch.errors import TryAgain
+
+_TEMPORARY = re.compile(r".+\.[0-9]+\.tmp")
+CUT_OFF_S = 3600.0
 
 
 def replace(path: str, data: bytes, mode: int = 0o600) -> None:
@@ -37,6 +41,18 @@ def replace(path: str, data: bytes, mode: int = 0o600) -> None:
             os.unlink(temporary)
         raise
     sync_directory(os.path.dirname(path))
+
+
+def forget_cut_off(directory: str) -> None:
+    """Remove what `replace` left in a directory of ours when it was killed; what is young may still be written."""
+    try:
+        with os.scandir(directory) as entries:
+            found = [entry for entry in entries if _TEMPORARY.fullmatch(entry.name)]
+        for entry in found:
+            if entry.is_file(follow_symlinks=False) and time.time() - entry.stat().st_mtime > CUT_OFF_S:
+                os.unlink(entry.path)
+    except OSError:
+        pass  # nothing was written there yet, somebody else removes the same, or it may only be read
 
 
 def digest(data: bytes) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable
 
-from autoresearch import attempts, conclude, launchers, talk
+from autoresearch import attempts, conclude, files, launchers, talk
 from autoresearch.attempts import State
 from autoresearch.campaign import Campaign
 from autoresearch.errors import AutoresearchError, TryAgain
@@ -36,6 +36,8 @@ def has_client(state: State) -> bool:
 
 def finish(opened: Campaign) -> list[State]:
     """Finish every orphan of the campaign before a verb does anything else; return those that were."""
+    for directory in (opened.where.records, opened.where.state):
+        files.forget_cut_off(directory)
     done = []
     for state in attempts.every(opened.where):
         if is_orphan(opened, state) and _finish_one(opened, state):

@@ -25,6 +25,21 @@ def write_all(path: str, lines: list[bytes]) -> None:
         files.append(path, line)
 
 
+def test_what_a_kill_left_of_a_replacement_is_removed_once_it_is_old(hostile: Path) -> None:
+    old = time.time() - 2 * files.CUT_OFF_S
+    for name in ("a.tsv.12.tmp", "mine.tmp", "a.tsv", "b.12.tmp.txt"):
+        (hostile / name).write_text("x")
+        os.utime(hostile / name, (old, old))
+    (hostile / "young.12.tmp").write_text("x")
+    (hostile / "dir.12.tmp").mkdir()
+    (hostile / "link.12.tmp").symlink_to(hostile / "a.tsv")
+    files.forget_cut_off(str(hostile))
+    files.forget_cut_off(str(hostile / "none"))
+    assert {path.name for path in hostile.iterdir()} == {
+        *("mine.tmp", "a.tsv", "b.12.tmp.txt", "young.12.tmp", "dir.12.tmp", "link.12.tmp")
+    }
+
+
 def test_replace_keeps_the_old_content_when_it_fails(hostile: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = hostile / "state"
     files.replace(str(path), b"old")

@@ -284,7 +284,11 @@ def test_a_kill_between_the_last_confirming_row_and_the_verdict_loses_none(make:
     one = state("y", 2, phase="concluded", commit=commit, role="confirm", confirms="y", pairs=1, row=list(last))
     ended = Outcome("ok", 0, None, None, 1.0)._asdict()
     under_way(opened, one._replace(book=opened.ledger_path, measured={"reading": []}, outcome=ended))
+    cut_off = Path(opened.where.records) / "results.tsv.77.tmp"
+    cut_off.write_text("x")
+    os.utime(cut_off, (1, 1))
     assert [found.id for found in recovery.finish(opened)] == ["y.2"]
+    assert not cut_off.exists()
     rows = opened.rows()
     assert [(found.id, found.status) for found in rows] == [(i, "keep") for i in ("baseline", "y", "baseline.2", "y.2")]
     assert rows[1].reason.startswith("confirmed: better than baseline by 0.28 in 1 fresh pairs")
