@@ -292,6 +292,17 @@ def test_check(launcher: Slurm) -> None:
     assert {finding.level for finding in launcher.check({"SLURM_ARGS": "--gres=gpu:1"}, 1, 1)} == {"ok"}
     assert launcher.check({"SLURM_ARGS": "--gres=gpu:99"}, 1, 1)[1].level == "FAIL"
     assert launcher.check({}, 2, 2)[-2].what == "GPUs"
+    for wrong in (
+        "SLURM_ENV='A=1",
+        "SLURM_ENV=a=1",
+        "SLURM_STARTUP=soon",
+        "QUEUE_LIMIT=1",
+        "SLURM_ARGS='x",
+        "ENGINE_PATIENCE=-1s",
+    ):
+        knob, _, value = wrong.partition("=")
+        found = launcher.check({knob: value}, 0, 1)[-1]
+        assert (found.level, found.what) == ("FAIL", knob)
 
 
 def test_experiments_inside_one_held_allocation(launcher: Slurm, tmp_path: Path) -> None:

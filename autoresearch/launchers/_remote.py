@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 
-from autoresearch.errors import TryAgain
+from autoresearch.errors import TryAgain, Usage
 from autoresearch.launchers import Job, Outcome, Watch
 from autoresearch.launchers._script import cancel_by_file, read_state
 from autoresearch.launchers._waiting import Clock, Ended, Engine, Following, Limits, end_now
@@ -19,13 +19,19 @@ def limits_from(settings: Mapping[str, str], default: Limits) -> Limits:
     Raises:
         Usage: one of them is not a duration such as `30m` or `2h`.
     """
-    changed: dict[str, float] = {}
-    for knob, field in (("QUEUE_LIMIT", "queue_s"), ("ENGINE_PATIENCE", "away_s")):
-        if settings.get(knob):
-            from autoresearch.durations import parse
-
-            changed[field] = parse(settings[knob])
+    knobs = (("QUEUE_LIMIT", "queue_s"), ("ENGINE_PATIENCE", "away_s"))
+    changed = {field: duration(settings, knob) for knob, field in knobs if settings.get(knob)}
     return default._replace(**changed) if changed else default
+
+
+def duration(settings: Mapping[str, str], knob: str) -> float:
+    """A setting in seconds. Raises Usage, which names the setting, on what is no duration."""
+    from autoresearch import durations
+
+    try:
+        return durations.parse(settings[knob])
+    except Usage as error:
+        raise Usage(knob, error.why, error.fix) from None
 
 
 class Remote:

@@ -13,7 +13,7 @@ from autoresearch.launchers import Finding
 from autoresearch.launchers import _slurm_calls as calls
 from autoresearch.launchers._calls import MISSING, Answer, call
 from autoresearch.launchers._remote import limits_from
-from autoresearch.launchers._slurm_submit import SUBMIT_S, has_option, pairs, words
+from autoresearch.launchers._slurm_submit import SUBMIT_S, has_option, pairs, startup_s, words
 from autoresearch.launchers._waiting import Limits
 
 NEEDED = ("sbatch", "squeue", "scontrol", "scancel")
@@ -47,6 +47,8 @@ def check(settings: Mapping[str, str], gpus_needed: int, nodes: int) -> list[Fin
     try:
         parts = words(settings)
         pairs(settings)
+        startup_s(settings)
+        limits_from(settings, Limits())
     except AutoresearchError as error:
         return [*findings, Finding("FAIL", error.what, error.why, error.fix)]
     ping = calls.query(["scontrol", "ping"])

@@ -15,6 +15,7 @@ from autoresearch.errors import AutoresearchError, Refused, TryAgain, Usage
 from autoresearch.launchers import Job, Watch
 from autoresearch.launchers import _slurm_unanswered as unanswered
 from autoresearch.launchers._calls import Answer, call, refuse_secrets
+from autoresearch.launchers._remote import duration
 from autoresearch.launchers._script import cancel_by_file, render, token_of, write
 from autoresearch.launchers._slurm_calls import environment, query
 
@@ -72,11 +73,7 @@ def words(settings: Mapping[str, str]) -> list[str]:
     Raises:
         Usage: quotes that do not match, or an option that autoresearch has to set itself.
     """
-    line = settings.get("SLURM_ARGS", "")
-    try:
-        parts = shlex.split(line)
-    except ValueError as error:
-        raise Usage("SLURM_ARGS", f"{line!r}: {error}", "write it as on a command line") from None
+    parts = _split(settings, "SLURM_ARGS")
     for part in parts:
         option = part.split("=", 1)[0]
         long = option.startswith("--") and any(ours.startswith(option) for ours in OURS_LONG)
@@ -88,6 +85,14 @@ def words(settings: Mapping[str, str]) -> list[str]:
         fix = "only options of sbatch; a script of the repository goes into SLURM_SCRIPT"
         raise Usage("SLURM_ARGS", f"{stray!r} would be run as the job's script", fix)
     return parts
+
+
+def _split(settings: Mapping[str, str], knob: str) -> list[str]:
+    line = settings.get(knob, "")
+    try:
+        return shlex.split(line)
+    except ValueError as error:
+        raise Usage(knob, f"{line!r}: {error}", "write it as on a command line") from None
 
 
 def _neither_option_nor_value(parts: list[str]) -> Iterator[str]:
@@ -114,7 +119,7 @@ def has_option(parts: list[str], long: str, short: str = "") -> bool:
 def pairs(settings: Mapping[str, str]) -> dict[str, str]:
     """SLURM_ENV (`GPUS_PER_NODE=8 UV_CACHE_DIR_OVERRIDE=/x`) as variables for the site's script."""
     found = {}
-    for word in shlex.split(settings.get("SLURM_ENV", "")):
+    for word in _split(settings, "SLURM_ENV"):
         key, equals, value = word.partition("=")
         if not equals or not re.fullmatch(r"[A-Z_][A-Z0-9_]*", key, re.ASCII):
             raise Usage("SLURM_ENV", f"{word!r} is not NAME=value", "")
@@ -124,11 +129,8 @@ def pairs(settings: Mapping[str, str]) -> dict[str, str]:
 
 def startup_s(settings: Mapping[str, str]) -> float:
     """Seconds that a cluster may take from the job's start to the run's, 0 for a plain script."""
-    text = settings.get("SLURM_STARTUP", "")
-    if text:
-        from autoresearch.durations import parse
-
-        return parse(text)
+    if settings.get("SLURM_STARTUP"):
+        return duration(settings, "SLURM_STARTUP")
     return RAY_SUB_STARTUP_S if settings.get("SLURM_SCRIPT") else 0.0
 
 

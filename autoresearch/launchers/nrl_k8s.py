@@ -23,7 +23,7 @@ from autoresearch.launchers._calls import MISSING, TIMED_OUT, refuse_secrets
 from autoresearch.launchers._k8s_calls import Cluster, present
 from autoresearch.launchers._k8s_canary import run_canary
 from autoresearch.launchers._k8s_engine import RayJobEngine
-from autoresearch.launchers._remote import Remote
+from autoresearch.launchers._remote import Remote, limits_from
 from autoresearch.launchers._script import cancel_by_file, read_state, render, second_line_s, token_of, write
 from autoresearch.launchers._waiting import Engine, Limits
 
@@ -128,6 +128,7 @@ class NrlK8s(Remote):
                 fix = "pip install <NeMo-RL>/infra/nrl_k8s" if program == cluster.nrl else "install kubectl"
                 return [Finding("FAIL", program, "not installed", fix)]
         try:
+            limits_from(settings, self.limits)
             infra = infra_of(settings)
         except Usage as error:
             return [Finding("FAIL", error.what, error.why, error.fix)]
