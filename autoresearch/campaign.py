@@ -59,9 +59,16 @@ def refuse_secrets(what: str, texts: Sequence[str]) -> None:
         what: the knob they come from.
     """
     joined = "\0".join(texts)
-    for key, value in _secrets():
-        if value in joined and (key in SECRET_KEYS or any(word in key for word in SECRET_WORDS)):
+    for key, value in named_secrets():
+        if value in joined:
             raise Refused(what, f"it holds the value of {key}", "leave it out: the run has it in its environment")
+
+
+def named_secrets() -> list[tuple[str, str]]:
+    """Return the keys that are called like a secret, or well known as one, with their values."""
+    return [
+        (key, value) for key, value in _secrets() if key in SECRET_KEYS or any(word in key for word in SECRET_WORDS)
+    ]
 
 
 def _secrets(repository: str = "") -> list[tuple[str, str]]:

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from autoresearch import confirming, contents, experiment, knobs, names, parents, reservation, talk
-from autoresearch.campaign import Campaign, refuse_secrets, secret_values
+from autoresearch.campaign import Campaign, named_secrets, refuse_secrets, secret_values
 from autoresearch.errors import Refused
 from autoresearch.git import hypothesis
 from autoresearch.git.hypothesis import Hypothesis
@@ -260,12 +260,13 @@ def remarks(opened: Campaign, start: Start, made: Hypothesis | None, overrides: 
     """Return what the row has to say of the change: protected paths, a seed alone, the content of an earlier idea.
 
     Raises:
-        Refused: a protected path is changed without PROTECT_OK=1.
+        Refused: a protected path is changed without PROTECT_OK=1, or the change adds a secret.
     """
     from autoresearch.rules import plumbing
 
     if made is None:
         return protected_changes(opened, start.tip)
+    refuse_secrets_inside(opened, start.tip or start.parent.commit, made)
     touched = plumbing.protected(made.paths, protected_patterns(opened))
     if touched and not knobs.flag("PROTECT_OK"):
         why = f"the change touches {', '.join(touched[:3])}"
@@ -281,6 +282,16 @@ def remarks(opened: Campaign, start: Start, made: Hypothesis | None, overrides: 
         notes.append(f"same content as {same}")
         talk.note(f"warning: {same} had the same files and the same command")
     return notes
+
+
+def refuse_secrets_inside(opened: Campaign, since: str, made: Hypothesis) -> None:
+    """Refuse a change that adds the value of a secret: a branch is there to be shared."""
+    if not made.paths or not named_secrets():
+        return
+    form = ("diff-tree", "-p", "-U0", "--text", "--no-color", "--no-ext-diff", "--no-textconv", "--no-renames")
+    lines = opened.git.run(*form, since, made.commit, "--").split(b"\n")
+    added = b"\n".join(line[1:] for line in lines if line.startswith(b"+"))
+    refuse_secrets("the change", [added.decode("utf-8", "surrogateescape")])
 
 
 def protected_patterns(opened: Campaign) -> tuple[str, ...]:

@@ -103,6 +103,17 @@ nowhere() {
     assert_refused "OVERRIDES: it holds the value of "
   done
   nowhere s3cr3t
+  printf 's3cr3t\nkey = "s3cr3t two"\n' >other.txt
+  run_bin experiment NAME=y FILES=other.txt
+  assert_refused "the change: it holds the value of OWN_TOKEN"
+  tree=$("${ROOT}/bin/start" NAME=edited 2>/dev/null)
+  printf 'k = s3cr3t-one-value\n' >"${tree}/new.txt"
+  run_bin experiment NAME=edited
+  assert_refused "the change: it holds the value of WANDB_API_KEY"
+  printf 'k = os.environ\n' >"${tree}/new.txt"
+  bin experiment NAME=edited
+  git checkout -q other.txt
+  nowhere s3cr3t
   bin experiment NAME=y OVERRIDES='project=s3cr3t-project value=0.6' HYPOTHESIS='try: s3cr3t-one-value' DETACH=1
   assert_lacks "$(cat "$(records)"/.state/*)" s3cr3t-one
   bin wait NAME=y
