@@ -18,8 +18,10 @@ from autoresearch.launchers import _slurm_hold as held
 from autoresearch.launchers import _slurm_submit as submission
 from autoresearch.launchers import _slurm_unanswered as unanswered
 from autoresearch.launchers import slurm as module
+from autoresearch.launchers._waiting import Limits
+from autoresearch.launchers.slurm import Slurm
 from tests.faults import Lab, train_repo, until
-from tests.launching import bring_up, engine_folder, take_down, wait_until
+from tests.launching import Run, bring_up, engine_folder, make_job, take_down, wait_until
 
 pytestmark = pytest.mark.engine
 
@@ -108,6 +110,21 @@ def test_one_that_slurm_refuses_is_not_looked_for_later(tmp_path: Path) -> None:
     with pytest.raises(AutoresearchError, match="partition"):
         module.hold(settings, name="camp", tree="/tmp", logs=str(logs), env=os.environ)
     assert len(list(logs.glob("*.cancelled"))) == 1
+
+
+def test_runs_that_share_it_say_so(tmp_path: Path) -> None:
+    job_id = take(tmp_path / "hold")
+    launcher, settings = Slurm(Limits(last_poll_s=1.0)), {"SLURM_HOLD": job_id}
+    try:
+        long = Run(launcher, make_job(tmp_path, ["sleep", "5"], "camp-long", settings=settings))
+        long.wait_started()
+        short = Run(launcher, make_job(tmp_path, ["sleep", "2"], "camp-short", settings=settings))
+        assert short.result().reason == f"not alone in allocation {job_id}: camp-long"
+        assert long.result().reason == f"not alone in allocation {job_id}: camp-short"
+        alone = Run(launcher, make_job(tmp_path, ["sleep", "2"], "camp-alone", settings=settings)).result()
+        assert (alone.end_cause, alone.reason) == ("ok", "")
+    finally:
+        module.release(job_id)
 
 
 def test_it_is_given_back_whatever_has_become_of_the_plan(

@@ -7,6 +7,7 @@
 from __future__ import annotations
 
 import os
+import re
 import secrets
 import shlex
 import subprocess
@@ -30,6 +31,7 @@ IDLE = """#!/bin/bash
 if [[ -e {state}.cancelled ]]; then exit 143; fi
 exec sleep infinity
 """
+OURS = re.compile(r".+-[0-9a-f]{8}")  # the name of a step that is a run of ours
 AWAY_S = 60.0
 NOTED_S = 30.0  # with the controller away, a script's own word counts after this
 STEP_S = 20.0  # a step is listed within a second; a busy controller may need longer
@@ -286,6 +288,7 @@ class StepEngine:
         self.allocation = step.split(".")[0]
         self.where = submission.files(job, 1)
         self.asked = False
+        self.others: set[str] = set()  # runs that shared its machine
 
     def look(self) -> Sight:
         """Is the step listed; else what the script noted; else what became of the allocation."""
@@ -293,6 +296,7 @@ class StepEngine:
         noted = read_state(self.where.state)
         if isinstance(listed, Answer):
             return self._away(listed, noted)
+        self.others |= {name[:-9] for step, name in listed.items() if step != self.step and OURS.fullmatch(name)}
         if self.step in listed:
             return Sight("running", f"step {self.step}", started_at=noted.began, host=noted.host)
         record = calls.look_up(self.allocation)
@@ -315,7 +319,9 @@ class StepEngine:
             return None
         cause = "cancelled" if self.asked or noted.stopped else cause_of(noted.exit_code)
         cause = "launcher" if noted.failed else cause
-        return Sight("ended", noted.failed, cause, noted.exit_code, noted.began, noted.ended, noted.host)
+        shared = f"not alone in allocation {self.allocation}: {', '.join(sorted(self.others)[:4])}"
+        detail = noted.failed or (shared if self.others else "")
+        return Sight("ended", detail, cause, noted.exit_code, noted.began, noted.ended, noted.host)
 
     def end(self, force: bool) -> None:
         """TERM to the step's processes, then KILL; the allocation stays. The file reaches a step nobody can ask for."""
