@@ -65,9 +65,11 @@ def refuse_secrets(what: str, texts: Sequence[str]) -> None:
 
 
 def named_secrets() -> list[tuple[str, str]]:
-    """Return the keys that are called like a secret, or well known as one, with their values."""
+    """Return the keys that are called like a secret, or known as one, with their values; not what may be a word."""
     return [
-        (key, value) for key, value in _secrets() if key in SECRET_KEYS or any(word in key for word in SECRET_WORDS)
+        (key, value)
+        for key, value in _secrets()
+        if len(value) >= 8 and (key in SECRET_KEYS or any(word in key for word in SECRET_WORDS))
     ]
 
 
