@@ -140,6 +140,11 @@ def test_a_cluster_script_is_starting_until_the_run_begins(programs: Programs, j
     assert engine(job).look().phase == "running"
 
 
+def test_nodes_that_boot_use_up_no_cap(programs: Programs, job: Job) -> None:
+    programs.on("squeue", out="CONFIGURING|2026-11-30T20:46:02|n1|None\n")
+    assert engine(job).look().phase == "starting"
+
+
 def test_a_srun_that_died_is_worth_a_retry_until_training_began(programs: Programs, job: Job) -> None:
     programs.on("squeue", out="FAILED|2026-11-30T20:46:02|n1|NonZeroExitCode\n")
     programs.on("scontrol", out="JobState=FAILED Reason=NonZeroExitCode ExitCode=1:0 StartTime=2026-11-30T20:46:02\n")

@@ -95,6 +95,14 @@ def test_a_capped_run_that_no_longer_fits_is_cancelled_while_pending(job: Job) -
     assert stage.ends[0][0] == pytest.approx(3600.0, abs=10.0)
 
 
+def test_a_cluster_that_comes_up_too_late_for_the_deadline_is_given_up(job: Job) -> None:
+    stage = Stage((60.0, PENDING), Sight("starting"))
+    stage.after_end = CANCELLED
+    outcome = follow(stage, job._replace(cap_s=600.0, deadline=START + 1200.0)).outcome
+    assert (outcome.end_cause, "while starting" in outcome.reason) == ("stopped", True)
+    assert stage.ends[0][0] == pytest.approx(600.0, abs=10.0)
+
+
 def test_a_cap_that_is_only_the_time_left_shrinks_with_the_queue(job: Job) -> None:
     stage = Stage((100.0, PENDING), RUNNING)
     stage.after_end = CANCELLED

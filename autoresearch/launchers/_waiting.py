@@ -14,7 +14,7 @@ from autoresearch.launchers import Job, Outcome, Watch
 from autoresearch.running.endcause import Evidence, classify, tail
 
 SLICE_S = 0.5  # a stop request is seen this soon, however slow the polling
-TOO_LATE = "cancelled while pending: the deadline leaves no room for it"
+TOO_LATE = "the deadline leaves no room for it"
 ROOM_S = 2.0  # disks are looked at this often while the run goes on
 AGAIN_S = 15.0  # a request to end that had no effect is repeated
 
@@ -165,7 +165,7 @@ class Following:
         elif sight.started_at is not None and self.starts == 0:
             self._running(sight)
         elif not self.want and not self._fits():
-            self._end("stopped", TOO_LATE)
+            self._end("stopped", f"cancelled unseen: {TOO_LATE}")
 
     def _running(self, sight: Sight) -> None:
         now = self.clock.now()
@@ -188,11 +188,11 @@ class Following:
         if self.want:
             return
         waited, limits = self._lasted(sight.phase), self.limits
-        if sight.phase == "starting":
+        if not self._fits():
+            self._end("stopped", f"cancelled while {sight.phase}: {TOO_LATE}")
+        elif sight.phase == "starting":
             if limits.startup_s is not None and waited >= limits.startup_s:
                 self._end("launcher", f"no run after {waited:.0f} s of start-up")
-        elif not self._fits():
-            self._end("stopped", TOO_LATE)
         elif limits.queue_s is not None and waited >= limits.queue_s:
             self._end("launcher", f"pending for {waited:.0f} s ({sight.detail or 'no reason given'})")
 

@@ -62,6 +62,8 @@ class SlurmEngine:
             if LAUNCH_FAILED.search(record.reason):  # held for good after a failed start
                 return self._orphaned(record, noted)
             return Sight("pending", f"{record.reason or record.state} (job {self.job_id})")
+        if record.state == "CONFIGURING":
+            return Sight("starting", f"the nodes of job {self.job_id} come up", started_at=record.started_at)
         began = noted.began if self._is_of(record, noted) else None
         if self.site and began is None:
             return Sight("starting", f"the cluster of job {self.job_id} comes up", started_at=record.started_at)
