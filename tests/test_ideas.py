@@ -101,6 +101,15 @@ def test_the_back_end_that_is_on_is_meant(repo_with_recipe: Path) -> None:
     assert found(make(repo_with_recipe))["lr-up-1e-05"]["overrides"] == ["policy.megatron_cfg.optimizer.lr=1e-05"]
 
 
+def test_what_the_recipe_has_already_is_no_idea(repo_with_recipe: Path) -> None:
+    opened = make(repo_with_recipe)
+    assert "pack-sequences" in found(opened)
+    assert verb.lines(ideas.find(opened))[0].endswith("next idea starts from the baseline")
+    text = RECIPE.replace("sequence_packing:\n    enabled: false", "sequence_packing:\n    enabled: true")
+    (repo_with_recipe / "recipe.yaml").write_text(text)
+    assert "pack-sequences" not in found(opened)
+
+
 def test_ideas_are_pruned_by_gpus_and_algorithm(repo_with_recipe: Path) -> None:
     small, large = found(make(repo_with_recipe, gpus=1)), found(make(repo_with_recipe, gpus=8))
     assert "async" not in small

@@ -65,7 +65,7 @@ def find(opened: Campaign) -> dict[str, Any]:
     names = {row.experiment for row in rows} | {state.experiment for state in states}
     texts = [row.description for row in rows] + [state.description for state in states]
     found: list[Idea] = []
-    left_out = {"another algorithm": 0, "more GPUs than there are": 0, "tried": 0, "not in the recipe": 0}
+    left_out = {"another algorithm": 0, "more GPUs than there are": 0, "tried": 0, "not in the recipe, or so already": 0}
     for entry in CATALOG:
         if entry.algorithms and recipe.algorithm not in entry.algorithms:
             left_out["another algorithm"] += 1
@@ -76,7 +76,7 @@ def find(opened: Campaign) -> dict[str, Any]:
         else:
             idea = make(opened, entry, recipe, seen)
             if idea is None:
-                left_out["not in the recipe"] += 1
+                left_out["not in the recipe, or so already"] += 1
             elif is_tried(idea, names, commands, texts):
                 left_out["tried"] += 1
             else:
@@ -123,7 +123,7 @@ def read_recipe(opened: Campaign, rows: Sequence[Row]) -> Recipe:
 
 
 def make(opened: Campaign, entry: Entry, recipe: Recipe, seen: list[Seen]) -> Idea | None:
-    """Return the idea that an entry means for this recipe; None when the recipe lacks its keys."""
+    """Return the idea that an entry means for this recipe; None when the recipe lacks its keys, or has it already."""
     words: list[str] = []
     if entry.changes and recipe.values is not None:
         chosen = [_word(change, recipe.values) for change in entry.changes]
@@ -131,6 +131,8 @@ def make(opened: Campaign, entry: Entry, recipe: Recipe, seen: list[Seen]) -> Id
         if chosen[0] is None:
             return None
         words = [word for word in chosen if word]
+        if not words:
+            return None  # the recipe has it so already
         if any(word is None for word in chosen) and entry.area == "async":
             return None
     answers = _answers(entry, seen)

@@ -27,7 +27,8 @@ def run() -> int:
 def lines(found: dict[str, Any]) -> list[str]:
     """Return the ideas as lines: what was seen, then two lines an idea."""
     machine = f"{found['gpus']} GPUs" if found["gpus"] else "no GPU asked for"
-    out = [f"{found['algorithm'] or 'no known algorithm'}, {machine}, next idea starts from {found['starts_from']}"]
+    start = found["starts_from"] or "the baseline"
+    out = [f"{found['algorithm'] or 'no known algorithm'}, {machine}, next idea starts from {start}"]
     if found["recipe_trouble"]:
         out.append(f"the recipe could not be read: {talk.one_line(found['recipe_trouble'], 200)}")
     out += [f"seen  {one['symptom']}: {talk.one_line(one['detail'], 160)}" for one in found["seen"]]
