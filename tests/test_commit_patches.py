@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import shutil
+import subprocess
 from collections.abc import Callable
 from pathlib import Path
 
@@ -136,6 +138,50 @@ def test_an_edited_tree(repo: Path, pool: Pool) -> None:
     assert changes(repo, again.commit) == ["M\ttrain.py"]
     after = snapshot(repo)
     assert {key: after[key] for key in after if key != "status"} == {k: before[k] for k in before if k != "status"}
+
+
+@pytest.mark.parametrize("to", ["file", "link", "directory"])
+def test_a_file_that_became_a_directory_and_a_directory_that_became_a_file(repo: Path, pool: Pool, to: str) -> None:
+    tree = opened(repo, pool)
+    path = Path(tree.path)
+    gone = path / ("train.py" if to == "directory" else "conf")
+    below = [str(found.relative_to(path)) for found in gone.rglob("*") if found.is_file()]
+    gone.unlink() if to == "directory" else shutil.rmtree(gone)
+    if to == "directory":
+        (gone / "deep").mkdir(parents=True)
+        (gone / "deep/new").write_text("n\n")
+        below = ["train.py/deep/new"]
+    elif to == "link":
+        gone.symlink_to("train.py")
+    else:
+        gone.write_text("file\n")
+    made = build(repo, tree=tree, pool=pool)
+    assert sorted(made.paths) == sorted([str(gone.relative_to(path)), *below])
+    repository.move_branch(pool.git, "ar/c/y", made.commit, tree.commit)
+    pool.settle(tree, made.commit, made.private_index)
+    assert git(path, "status", "--porcelain") == ""
+
+
+def test_a_merge_under_way_in_a_tree_is_refused(repo: Path, pool: Pool) -> None:
+    """Its conflict marks would be committed and run."""
+    tree = opened(repo, pool)
+    theirs = parent_with(repo, "train.py", edited(3, "theirs"))
+    (Path(tree.path) / "train.py").write_text(edited(3, "mine"))
+    git(Path(tree.path), "commit", "-qam", "mine")
+    with pytest.raises(subprocess.CalledProcessError):
+        git(Path(tree.path), "merge", theirs)
+    with pytest.raises(Refused, match="a merge is not finished in"):
+        build(repo, tree=tree, pool=pool)
+
+
+def test_a_tree_that_was_removed_by_hand_is_made_anew(repo: Path, pool: Pool) -> None:
+    tree = opened(repo, pool)
+    shutil.rmtree(tree.path)
+    assert pool.find("y") is None
+    assert Path(pool.open_for("y", tree.commit, "ar/c/y").path, "train.py").exists()
+    assert len(pool.trees()) == 1
+    eviction.evict(pool)
+    assert git(repo, "worktree", "list").count("\n") == 0
 
 
 def test_commits_made_by_hand_in_the_tree_count(repo: Path, pool: Pool) -> None:
@@ -273,8 +319,6 @@ def test_evict_removes_all_or_nothing(repo: Path, pool: Pool, tmp_path: Path) ->
 
 
 def test_evict_of_one_experiment_and_of_a_wiped_scratch(repo: Path, pool: Pool, tmp_path: Path) -> None:
-    import shutil
-
     head = git(repo, "rev-parse", "HEAD")
     pool.open_for("y", head)
     other = pool.open_for("z", head)

@@ -6,7 +6,7 @@ import os
 from typing import TYPE_CHECKING, NamedTuple
 
 from autoresearch.errors import Refused
-from autoresearch.git import SLOW_S, Git, carried, freshness, strays, treefill, treerecords
+from autoresearch.git import SLOW_S, Git, carried, freshness, repository, strays, treefill, treeobjects, treerecords
 
 if TYPE_CHECKING:
     from autoresearch.git.trees import Pool, Tree
@@ -45,6 +45,7 @@ def look(git: Git, pool: Pool, tree: Tree) -> Edited:
     record = treerecords.read(pool.directory, tree.number, "owner")
     if record is None or record.owner != tree.owner or record.kind != "start":
         raise Refused("hypothesis", f"{tree.path} does not belong to {tree.owner!r}", f"make start NAME={tree.owner}")
+    repository.check_finished(tree.path, record.directory)
     own = git.at(tree.path)
     private = treerecords.index(pool.directory, tree.number)
     # A name of this call's own: a git that was killed in an earlier one leaves its lock beside the index it wrote.
@@ -67,9 +68,16 @@ def look(git: Git, pool: Pool, tree: Tree) -> Edited:
     _refuse_submodules(git, pool, tree, record)
     _check(own, tree.path, wanted)
     if wanted:
-        listed = b"".join(os.fsencode(name) + b"\0" for name in wanted)
-        own.run("update-index", "--add", "--remove", "-z", "--stdin", input=listed, env=env, timeout=SLOW_S)
+        listed = b"".join(os.fsencode(name) + b"\0" for name in _in_order(tree.path, wanted))
+        words = ("update-index", "--add", "--remove", "--replace", "-z", "--stdin")
+        own.run(*words, input=listed, env=env, timeout=SLOW_S)
     return Edited(own.run("write-tree", env=env).decode("ascii").strip(), tip, index, record.commit)
+
+
+def _in_order(top: str, names: list[str]) -> list[str]:
+    """Return names as git takes them where a file became a directory, or a directory a file: what is below one goes."""
+    files = {name for name in names if os.path.islink(path := os.path.join(top, name)) or os.path.isfile(path)}
+    return sorted(name for name in names if files.isdisjoint(treeobjects.ancestors([name])))
 
 
 def _refuse_submodules(git: Git, pool: Pool, tree: Tree, record: treerecords.Record) -> None:

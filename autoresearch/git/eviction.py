@@ -111,6 +111,13 @@ def _check_removable(pool: Pool, record: Record, state: str) -> None:
         raise Refused("clean-campaign", why, f"{commit}move that directory away")
 
 
+def forget_gone(pool: Pool, tree: Tree) -> None:
+    """Forget a tree whose directory is gone; the caller holds it."""
+    record = treerecords.read(pool.directory, tree.number, "owner")
+    if record and record.owner == tree.owner:
+        _remove(pool, record)
+
+
 def tidy(pool: Pool) -> list[str]:
     """Remove retired trees whose content is elsewhere; returns what could not be removed, `path: why`.
 

@@ -124,7 +124,7 @@ def check(git: Git, prefix: str = "", base: str = "HEAD") -> list[str]:
     """
     place = look(git)
     check_owner(place)
-    check_finished(place)
+    check_finished(place.top, place.directory)
     identity(git)
     remarks = check_prefix(git, prefix) if prefix else []
     from autoresearch.git import lfs, submodules
@@ -153,11 +153,16 @@ def check_owner(place: Place) -> None:
             )
 
 
-def check_finished(place: Place) -> None:
-    """Refuse a checkout in the middle of a rebase, merge, cherry-pick, revert or bisection."""
+def check_finished(top: str, directory: str) -> None:
+    """Refuse a checkout in the middle of a rebase, merge, cherry-pick, revert or bisection.
+
+    Args:
+        top: its root.
+        directory: its git directory.
+    """
     for name, what, how in UNFINISHED:
-        if os.path.exists(os.path.join(place.directory, name)):
-            raise Refused("repository", f"{what} is not finished in {place.top}", f"first: {how}")
+        if os.path.exists(os.path.join(directory, name)):
+            raise Refused("repository", f"{what} is not finished in {top}", f"first: {how}")
 
 
 def check_prefix(git: Git, prefix: str) -> list[str]:

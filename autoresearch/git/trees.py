@@ -66,8 +66,12 @@ class Pool:
         found = next((tree for tree in self.trees() if tree.owner == owner and tree.kind == kind), None)
         if found:
             with treerecords.writing(self.directory, found.number):
-                pass
-        return found
+                if os.path.isdir(found.path):
+                    return found
+                from autoresearch.git import eviction
+
+                eviction.forget_gone(self, found)  # somebody has removed it by hand
+        return None
 
     def acquire(self, commit: str, owner: str, require: Sequence[str] = ()) -> Tree:
         """Return a tree that equals a fresh checkout of `commit`, for one run.
