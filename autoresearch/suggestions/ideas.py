@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
 LOOKED_AT = 5  # of the latest rows
 SPEED = re.compile(r"tokens?_per|samples?_per|throughput|latency|_time|seconds|speed", re.IGNORECASE)
+NOT_NEW = "not in the recipe, or so already"
 
 
 class Seen(NamedTuple):
@@ -65,7 +66,7 @@ def find(opened: Campaign) -> dict[str, Any]:
     names = {row.experiment for row in rows} | {state.experiment for state in states}
     texts = [row.description for row in rows] + [state.description for state in states]
     found: list[Idea] = []
-    left_out = {"another algorithm": 0, "more GPUs than there are": 0, "tried": 0, "not in the recipe, or so already": 0}
+    left_out = dict.fromkeys(("another algorithm", "more GPUs than there are", "tried", NOT_NEW), 0)
     for entry in CATALOG:
         if entry.algorithms and recipe.algorithm not in entry.algorithms:
             left_out["another algorithm"] += 1
@@ -76,7 +77,7 @@ def find(opened: Campaign) -> dict[str, Any]:
         else:
             idea = make(opened, entry, recipe, seen)
             if idea is None:
-                left_out["not in the recipe, or so already"] += 1
+                left_out[NOT_NEW] += 1
             elif is_tried(idea, names, commands, texts):
                 left_out["tried"] += 1
             else:
