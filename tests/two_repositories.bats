@@ -73,6 +73,8 @@ setup() {
   assert_contains "${output}" "FAIL  CAMPAIGN: 'c' on this scratch belongs to ${repo}: if that is this repository, moved: move it back"
   run_bin experiment NAME=y OVERRIDES=value=0.6
   assert_refused "move it back"
+  run_bin resume
+  assert_contains "${output}" "MISMATCH    'c' on this scratch belongs to ${repo}"
   mv "${base}/moved" "${repo}"
   cd "${repo}"
   bin experiment NAME=y OVERRIDES=value=0.6

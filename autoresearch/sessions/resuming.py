@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import re
 
-from autoresearch import attempts, clock, ledger, parents
+from autoresearch import attempts, campaign, clock, ledger, parents
 from autoresearch.errors import AutoresearchError
 from autoresearch.rows import Row
 from autoresearch.sessions import session, session_files, situation
@@ -121,6 +121,10 @@ def _ledger(now: Situation) -> list[str]:
 
 def _files(now: Situation) -> list[str]:
     where = now.opened.where
+    try:
+        campaign.check_marker(where)
+    except AutoresearchError as error:  # the repository was moved, or another one uses the name
+        return [f"{error.why}: {error.fix}"]
     if now.rows and not os.path.isdir(where.root):
         return [f"scratch {where.root} is gone: logs and checkpoints with it; the ledger and the commits stay"]
     gone = [row.id for row in now.rows[-FILES_LOOKED_AT:] if row.log_path and not os.path.exists(row.log_path)]
