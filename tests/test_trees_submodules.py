@@ -216,3 +216,21 @@ def test_every_recorded_commit_survives_gc(make_repo: Callable[..., Path], tmp_p
     git(repo, "gc", "-q", "--prune=now")
     assert git(repo, "cat-file", "-t", made.commit) == "commit"
     assert git(repo, "cat-file", "-t", head) == "commit"
+
+
+def test_sockets_pipes_and_repositories_of_a_run_do_not_stay(repo: Path, pool: Pool, tmp_path: Path) -> None:
+    """Git lists none of them: a server of the next idea would find its address in use."""
+    tree = Path(pool.acquire(git(repo, "rev-parse", "HEAD"), "y").path)
+    left = ("libs/sub/pipe", "libs/inner.git", "libs/.git/HEAD", "out/pipe", "server")
+    for folder in ("out", "libs"):
+        (tree / folder).mkdir(exist_ok=True)
+    os.mkfifo(tree / "libs/sub/pipe")
+    os.mkfifo(tree / "out/pipe")
+    git(tree / "libs", "init", "-q")
+    git(tree / "libs", "init", "-q", "--bare", "inner.git")
+    os.mknod(tree / "server", 0o140600)
+    back = pool.give_back("y", str(tmp_path / "a"))
+    assert sorted(back.moved) == ["libs/.git", "libs/inner.git/", "libs/sub/pipe", "out/", "server"]
+    assert not [path for path in left if os.path.lexists(tree / path)]
+    assert all(os.path.lexists(os.path.join(back.where, path)) for path in left)
+    assert back.reused

@@ -1,13 +1,15 @@
 """Whether a tree equals a fresh checkout of its commit: tracked, untracked and ignored files, empty directories.
 
 The comparison goes through a private copy of the index, made when the tree was clean: the tree's own index hides
-edits of files marked assume-unchanged or skip-worktree. One `ls-files` finds what diff-files and `clean -ndxff` find.
-What it cannot see: permission bits other than execute, times, FIFOs, and a `.git` directory below a tracked one.
+edits of files marked assume-unchanged or skip-worktree. One `ls-files` finds what diff-files and `clean -ndxff` find;
+sockets, FIFOs and repositories of a run's own, which git passes over, are looked for beside it when a tree comes back.
+What nobody sees: permission bits other than execute, and times.
 """
 
 from __future__ import annotations
 
 import os
+from collections.abc import Collection
 from typing import NamedTuple
 
 from autoresearch.git import Git
@@ -54,13 +56,40 @@ def look(git: Git, parts: list[tuple[str, str]], tree: str) -> State | None:
         parts: (path of the submodule below the tree, empty for the tree itself; its private index).
     """
     whole = State([], [])
+    unlisted: list[str] = []
     for path, index in parts:
-        state = finish(start(git.at(os.path.join(tree, path) if path else tree), index))
+        running = start(git.at(os.path.join(tree, path) if path else tree), index)
+        if not path:  # while git reads the same directories on the other core
+            unlisted = _unlisted(tree, {part for part, _ in parts})
+        state = finish(running)
         if state is None:
             return None
         for mine, found in zip(whole, state, strict=True):
             mine.extend(os.path.join(path, name) for name in found)
+    folders = tuple(name for name in whole.strays if name.endswith("/"))
+    whole.strays.extend(name for name in unlisted if not name.startswith(folders))
     return whole
+
+
+def _unlisted(tree: str, tops: Collection[str]) -> list[str]:
+    """Return what `ls-files` passes over: sockets, FIFOs, and each `.git` but those of `tops`; paths below the tree."""
+    found, left = [], [""]
+    while left:
+        here = left.pop()
+        try:
+            entries = os.scandir(os.path.join(tree, here))
+        except OSError:
+            continue  # the run has closed it; what is missed is missed by git as well
+        with entries:
+            for entry in entries:
+                path = f"{here}/{entry.name}" if here else entry.name
+                if entry.name == ".git":
+                    found += [] if here in tops else [path]
+                elif entry.is_dir(follow_symlinks=False):
+                    left.append(path)
+                elif not entry.is_file(follow_symlinks=False) and not entry.is_symlink():
+                    found.append(path)
+    return found
 
 
 def copy_index(source: str, target: str) -> None:
