@@ -158,6 +158,15 @@ def read_approval(where: paths.Campaign) -> Approval | None:
         raise Refused("approval", f"{where.approval} cannot be read", fix) from None
 
 
+def binds(where: paths.Campaign, approval: Approval) -> bool:
+    """Return whether the plan is still, byte for byte, what was approved."""
+    try:
+        with open(where.plan, "rb") as file:
+            return digest(file.read()) == approval.digest
+    except OSError:
+        return False
+
+
 def approved(where: paths.Campaign) -> Approval:
     """Return the approval that binds to the plan as it is now.
 

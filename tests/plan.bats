@@ -224,6 +224,8 @@ plan_words=(CAMPAIGN=c CMD=./train.sh METRIC=val_accuracy DIRECTION=max)
     bin plan CAMPAIGN=c STOP="${rule}"
     run_bin experiment NAME=y OVERRIDES=value=0.6
     assert_refused "changed since it was approved"
+    run_bin status
+    assert_contains "${output}" "next: make approve CAMPAIGN=c"
     bin approve YES=1
     run_bin status JSON=1
     case ${rule} in

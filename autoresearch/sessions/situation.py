@@ -70,12 +70,7 @@ def _open(where: paths.Campaign) -> tuple[Campaign, str]:
     if approval is None:
         made = plan.load(where.plan)[0]
         return Campaign(where, plan.Approval("", "", "", made, [])), "missing"
-    try:
-        with open(where.plan, "rb") as file:
-            same = plan.digest(file.read()) == approval.digest
-    except OSError:
-        same = False
-    return Campaign(where, approval), "approved" if same else "changed"
+    return Campaign(where, approval), "approved" if plan.binds(where, approval) else "changed"
 
 
 def _changes(opened: Campaign) -> list[Change] | None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 
-from autoresearch import attempts, campaign, clock, durations, knobs, ledger, parents, recovery, report, talk
+from autoresearch import attempts, campaign, clock, durations, knobs, ledger, parents, plan, recovery, report, talk
 from autoresearch.attempts import State
 from autoresearch.campaign import Campaign
 from autoresearch.rows import Row
@@ -63,8 +63,15 @@ def data(opened: Campaign, book: ledger.Ledger, states: list[State], orphans: li
         "held": held(opened),
         "torn_lines": book.torn,
         "on_scratch": [list(pair) for pair in report.held_on_disk(opened, rows, within_s=LOOK_S).sizes[:SHOWN]],
-        "next": standing.next_step(opened, rows, states, where.met)[1],
+        "next": next_step(opened, rows, states, where.met),
     }
+
+
+def next_step(opened: Campaign, rows: Sequence[Row], states: list[State], met: bool) -> str:
+    """Return the line to type next."""
+    if not states and not plan.binds(opened.where, opened.approval):
+        return f"make approve CAMPAIGN={opened.name}, since the plan changed after it was approved"
+    return standing.next_step(opened, rows, states, met)[1]
 
 
 def result(row: Row | None) -> dict[str, object] | None:
