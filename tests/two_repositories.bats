@@ -166,3 +166,24 @@ setup() {
   assert_contains "${stderr}" "[rejected]"
   assert_equal "$(git -C "${remote}" rev-parse "${prefix}/baseline")" "${theirs}"
 }
+
+@test "share takes the notes of another machine in, and the ledger is rebuilt there from what was shared" {
+  with_baseline
+  git init -q --bare "${base}/remote.git"
+  git remote add origin "${base}/remote.git"
+  bin share YES=1
+  git clone -q "${base}/remote.git" "${base}/clone" 2>/dev/null
+  git -C "${base}/clone" fetch -q origin refs/notes/autoresearch:refs/notes/autoresearch
+  git -C "${base}/clone" notes --ref=autoresearch add -m '{"campaign": "other"}' \
+    "$(git -C "${base}/clone" commit-tree -m theirs "$(git -C "${base}/clone" mktree </dev/null)")"
+  git -C "${base}/clone" push -q origin refs/notes/autoresearch
+  bin experiment NAME=y OVERRIDES=value=0.7
+  run_bin share YES=1
+  assert_refused "nothing is ever forced"
+  fix=${stderr##*see above: }
+  bash -c "${fix%, then again*}" >/dev/null
+  bin share YES=1
+  git -C "${base}/clone" fetch -q origin +refs/notes/autoresearch:refs/notes/autoresearch
+  assert_equal "$(git -C "${base}/clone" notes --ref=autoresearch list | wc -l)" 3
+  bin ledger
+}

@@ -28,6 +28,11 @@ def run() -> int:
     if done.code:
         for line in done.err.splitlines()[:SHOWN]:
             talk.note(f"| {reason(line)}")
-        raise Refused("share", f"git push to {remote} failed, see above", "put that right; nothing is ever forced")
+        fix = "put that right"
+        if f"{NOTES} -> {NOTES} (".encode() in done.err:  # somebody has shared notes since
+            git = command.show(["git", "-C", opened.where.repository])
+            into = "refs/notes/theirs"
+            fix = f"{git} fetch {remote} {NOTES}:{into} && {git} notes --ref=autoresearch merge {into}, then again"
+        raise Refused("share", f"git push to {remote} failed, see above", f"{fix}; nothing is ever forced")
     talk.note(f"pushed to {remote}")
     return 0
