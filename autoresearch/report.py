@@ -28,7 +28,7 @@ def data(campaign: Campaign, rows: Sequence[Row], states: list[State]) -> dict[s
     return {
         "campaign": campaign.name,
         "objective": session.objective(campaign.where, campaign.plan.objective),
-        "metric": campaign.plan.metric,
+        "metric": talk.one_line(campaign.plan.metric),
         "direction": campaign.plan.direction,
         "rows": len(rows),
         "attempted": where.attempted,

@@ -464,6 +464,12 @@ assert tomllib.load(open(sys.argv[1], "rb"))["objective"] == sys.argv[2]
     run_bin "${words[@]}"
     assert_status 0
   done
+  for verb in status 'status JSON=1' 'summarize JSON=1'; do
+    read -ra words <<<"${verb}"
+    run_bin "${words[@]}"
+    # An objective of two lines could pose as a line of ours.
+    assert_contains "$(grep -F 'a'"'"'b' <<<"${output}" | head -n 1)" ' second line'
+  done
   assert_equal "$(count_rows)" 3
   assert_equal "$(find "${base}" "${ROOT}" -maxdepth 6 -name pwned)" ""
 }

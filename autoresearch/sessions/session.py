@@ -10,7 +10,7 @@ import json
 import os
 import re
 
-from autoresearch import clock, paths
+from autoresearch import clock, paths, talk
 from autoresearch.errors import AutoresearchError, Usage
 from autoresearch.sessions import session_files, session_text
 from autoresearch.sessions.session_files import Notes, Page
@@ -195,7 +195,7 @@ def planned_objective(where: paths.Campaign) -> str:
 
 
 def objective(where: paths.Campaign, planned: str | None = None) -> str:
-    """Return the campaign's objective as it is now.
+    """Return the campaign's objective as it is now, as one line without control characters.
 
     Args:
         where: the campaign's places.
@@ -206,9 +206,10 @@ def objective(where: paths.Campaign, planned: str | None = None) -> str:
     try:
         with open(_goal_file(where), encoding="utf-8") as file:
             kept = json.loads(file.read())
-        return str(kept["goal"]) if kept["planned"] == planned else planned
+        now = str(kept["goal"]) if kept["planned"] == planned else planned
     except (OSError, ValueError, KeyError, TypeError):
-        return planned
+        now = planned
+    return talk.one_line(now)
 
 
 def set_goal(where: paths.Campaign, text: str) -> tuple[str, str]:
