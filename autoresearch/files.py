@@ -19,16 +19,21 @@ def replace(path: str, data: bytes, mode: int = 0o600) -> None:
     """Write `data` to `path` so that a reader, a kill or a full disk meets the old content or the new, never a part.
 
     Args:
-        path: the file; its directory must exist.
+        path: the file; its directory must exist. A link that a user put there stays, and leads to the new content.
         data: the whole new content.
-        mode: permission bits of a new file.
+        mode: permission bits of a new file; one that is there keeps its own.
 
     Raises:
         OSError: the disk is full or read-only; the old content is untouched.
     """
+    if os.path.islink(path):
+        path = os.path.realpath(path)
+    kept = _mode_of(path)
     temporary = f"{path}.{os.getpid()}.tmp"
     fd = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, mode)
     try:
+        if kept is not None:
+            os.fchmod(fd, kept)
         _write_all(fd, data)
         os.fsync(fd)
         os.close(fd)
@@ -41,6 +46,14 @@ def replace(path: str, data: bytes, mode: int = 0o600) -> None:
             os.unlink(temporary)
         raise
     sync_directory(os.path.dirname(path))
+
+
+def _mode_of(path: str) -> int | None:
+    """Return the permission bits of a file, None where there is none."""
+    try:
+        return os.stat(path).st_mode & 0o777
+    except FileNotFoundError:
+        return None
 
 
 def forget_cut_off(directory: str) -> None:

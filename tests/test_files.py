@@ -40,6 +40,18 @@ def test_what_a_kill_left_of_a_replacement_is_removed_once_it_is_old(hostile: Pa
     }
 
 
+def test_replace_keeps_a_users_link_and_permissions(hostile: Path) -> None:
+    shared, link = hostile / "shared", hostile / "results.tsv"
+    shared.write_bytes(b"old")
+    shared.chmod(0o664)
+    link.symlink_to("shared")
+    files.replace(str(link), b"new")
+    assert link.is_symlink()
+    assert shared.read_bytes() == b"new"
+    assert shared.stat().st_mode & 0o777 == 0o664
+    assert sorted(os.listdir(hostile)) == ["results.tsv", "shared"]
+
+
 def test_replace_keeps_the_old_content_when_it_fails(hostile: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = hostile / "state"
     files.replace(str(path), b"old")
