@@ -50,6 +50,26 @@ def test_paths_on_the_pod() -> None:
     assert manifests.on_pod("/lustre/me/x", pairs) == "/home/me/x"
     assert manifests.on_pod("/lustre/other", pairs) == "/mnt/other"
     assert manifests.on_pod("/lustrely", pairs) == "/lustrely"
+    for text, told in {
+        "/lustre/me/x": "/home/me/x",
+        "logger.log_dir=/lustre/me/logs": "logger.log_dir=/home/me/logs",
+        "++a=[/lustre,'/lustre/me/x']": "++a=[/mnt,'/home/me/x']",
+        "/lustre/me/t:/lustre/me/t/src:/usr/lib": "/home/me/t:/home/me/t/src:/usr/lib",
+        "cd /lustre/me && ls": "cd /home/me && ls",
+        "x=/lustrely y=/data/lustre /a/lustre/me": "x=/lustrely y=/data/lustre /a/lustre/me",
+    }.items():
+        assert manifests.told_on_pod(text, pairs) == told
+    assert manifests.told_on_pod("/x", manifests.mapping("/=/other")) == "/other/x"
+    assert manifests.told_on_pod("a=/x", []) == "a=/x"
+
+
+def test_the_script_holds_no_path_of_this_machine(tmp_path: Path) -> None:
+    argv = ["run", f"log_dir={tmp_path}/x", f"cd {tmp_path} && ls"]
+    job = make_job(tmp_path, argv, settings={"K8S_PATHS": f"{tmp_path}=/pod"})
+    exports = {**job.exports, "PYTHONPATH": f"{job.tree}:{job.tree}/src"}
+    text = nrl_k8s.pod_script(job._replace(exports=exports), "0a1b2c3d")
+    assert str(tmp_path) not in text
+    assert "log_dir=/pod/x" in text
 
 
 def test_success_secret_by_reference_and_teardown(launcher: NrlK8s, fake: Fake) -> None:

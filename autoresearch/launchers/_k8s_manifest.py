@@ -197,6 +197,15 @@ def on_pod(path: str, pairs: Sequence[tuple[str, str]]) -> str:
     return path
 
 
+def told_on_pod(text: str, pairs: Sequence[tuple[str, str]]) -> str:
+    """A word of a command or a variable with every path in it as the pods see it: `key=/here/x`, `/here/a:/here/b`."""
+    known = dict(pairs)
+    here = "|".join(re.escape(path) for path, _ in pairs if path)
+    if not here:
+        return on_pod(text, pairs)
+    return re.sub(rf"(?<![\w./~-])(?:{here})(?=[/:,;'\"\s\])}}]|$)", lambda found: known[found[0]], text)
+
+
 def is_wrapped(path: str) -> bool:
     """Has an infra file its content under a top-level key `infra`?"""
     with open(path, encoding="utf-8", errors="replace") as file:

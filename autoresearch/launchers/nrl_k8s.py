@@ -67,13 +67,13 @@ def infra_of(settings: Mapping[str, str], tree: str = "") -> str:
 def pod_script(job: Job, token: str) -> str:
     """The attempt's script as a pod runs it: its paths there, its public exports, nothing secret."""
     pairs = manifests.mapping(job.settings.get("K8S_PATHS", ""))
-    exports = {key: manifests.on_pod(value, pairs) for key, value in job.exports.items() if key not in NOT_ON_POD}
+    exports = {key: manifests.told_on_pod(value, pairs) for key, value in job.exports.items() if key not in NOT_ON_POD}
     refuse_secrets(job, "the command", job.argv)
     refuse_secrets(job, "the run's exports", exports.values())
     there = job._replace(
         tree=manifests.on_pod(job.tree, pairs),
         log_path=manifests.on_pod(job.log_path, pairs),
-        argv=[manifests.on_pod(word, pairs) for word in job.argv],
+        argv=[manifests.told_on_pod(word, pairs) for word in job.argv],
         env={},
     )
     text = render(
