@@ -35,8 +35,9 @@ def run() -> int:
             verdict_by=user(),
             reason=f"{reason} (before: {old.status} by {old.verdict_by}: {old.reason})",
         )
+        # The note first: what a kill leaves out of the file, `make ledger` brings from git.
+        notes.append(opened.git, new.commit, note_line(opened, new))
         ledger.rewrite(opened.ledger_path, [*rows[:place], new, *rows[place + 1 :]])
-    notes.append(opened.git, new.commit, note_line(opened, new))
     session.checkpoint(opened.where, f"{new.id} marked {status} instead of {old.status}", reason)
     talk.note(f"{new.id}: {old.status} -> {status}: {reason}")
     return 0
