@@ -155,6 +155,27 @@ def test_what_is_not_this_metric(tmp_path: Path, line: str) -> None:
     assert read(tmp_path, f"{line}\n").value is None
 
 
+def test_a_unit_in_front_is_no_part_of_the_name(tmp_path: Path) -> None:
+    assert read(tmp_path, "step 3 time 12.5 s loss 0.5\n", "loss").text == "0.5"
+    assert read(tmp_path, "memory allocated: 30862 MiB reserved: 41894\n", "reserved").text == "41894"
+    assert read(tmp_path, "3.1 it/s loss: 0.5\n", "loss").text == "0.5"
+    assert read(tmp_path, "5 policy loss: 0.5\n", "loss").value is None
+    assert read(tmp_path, "s loss: 0.5\n", "loss").value is None
+
+
+def test_many_values_that_cannot_be_taken_cost_what_one_does(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from autoresearch.metrics import console
+
+    asked = []
+    judge = console.Judge.__call__
+    monkeypatch.setattr(console.Judge, "__call__", lambda *of: asked.append(1) or judge(*of))
+    log = tmp_path / "run.log"
+    log.write_text("tps: 8,123\n" * 10_000)
+    where = metrics.Where(str(log), "", "", "", "")
+    assert metrics.read(metrics.Spec("tps", "max"), where, whole=True).reason.startswith("thousands")
+    assert len(asked) == 1
+
+
 def test_longer_names_are_offered(tmp_path: Path) -> None:
     reading = read(tmp_path, "train loss: 0.5\ntest loss: 0.6\n", "loss")
     assert reading.value is None

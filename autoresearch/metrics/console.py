@@ -31,10 +31,12 @@ BEHIND = numbers.later(
 # What follows a name that heads a column: `tables` looks for it where there is no value.
 HEAD = numbers.later(rb"[ \t]{0,80}(?:\||\xe2\x94[\x82\x83\x86]|\xe2\x95\x91|\r|\n)")
 _ENDS = (b"\n", b"\r")
+LATE = 1 << 20  # bytes at the end of a log that are looked at first
 DENSE = 16  # values that are judged before it pays to learn what they look like
 ANSI_CODE = numbers.later(ANSI)
 ANSI_TEXT = numbers.later(ANSI.decode("ascii"))
 _WORD_BEFORE = numbers.later(r"(?:^|[\s(\[{|│┃,;:])([^\W\d_][\w./-]*(?:['’]s)?) $")
+_NUMBER_BEFORE = numbers.later(r"[0-9][ \t]$")
 _LOGGER = numbers.later(r"(?:^|[\s\]])(?:DEBUG|INFO|WARN|WARNING|ERROR|CRITICAL):[\w.]{0,80}:$")
 _COUNTED = numbers.later(r"(?:epoch|step|iter|iteration|rank|batch)_?\d+", re.IGNORECASE)
 # Words that may stand in front of a metric without being a part of its name.
@@ -131,6 +133,8 @@ class Judge:
         word = _WORD_BEFORE.search(before)
         if word is None or not self._qualifies(word.group(1)):
             return True
+        if _NUMBER_BEFORE.search(before, 0, word.start(1)) and numbers.UNIT_WORD.match(f" {word.group(1)}#"):
+            return True  # `12 s loss: 0.5`: the unit of the number before
         self._note(f"{word.group(1)} {self.name}")
         return False
 
@@ -237,6 +241,10 @@ def find(name: str, path: str, options: tuple[str, ...] = (), *, whole: bool = T
     judge = Judge(name, options)
     try:
         with backwards.Log(path) as log:
+            # Without a curve, a last value that cannot be taken decides: thousands before it are not judged then.
+            late = None if steps or not whole else backwards.last_hit(log, judge.needle, judge, max(0, log.size - LATE))
+            if late is not None and late.value is None:
+                return Found(source, faults=((0, late.fault),), complete=False)
             found = _all(log, judge, source, steps) if whole else _last(log, judge, source)
             if found.values or found.faults:
                 return found
