@@ -237,6 +237,23 @@ def test_a_tree_elsewhere_is_refused(repo: Path, pool: Pool) -> None:
         build(repo, tree=tree._replace(owner="z"), pool=pool)
 
 
+def test_a_recorded_commit_that_was_amended_in_its_tree_comes_back(repo: Path, pool: Pool) -> None:
+    tree = opened(repo, pool)
+    path = Path(tree.path)
+    (path / "train.py").write_text("first\n")
+    made = build(repo, tree=tree, pool=pool)
+    repository.move_branch(pool.git, "ar/c/y", made.commit, tree.commit)
+    pool.settle(tree, made.commit, made.private_index)
+    (path / "train.py").write_text("second\n")
+    git(path, "commit", "-q", "-a", "--amend", "-m", "amended")
+    with pytest.raises(Refused, match="on top of that") as caught:
+        build(repo, tree=pool.find("y"), pool=pool)
+    subprocess.run(["sh", "-c", caught.value.fix.partition(": ")[2]], check=True)
+    assert git(repo, "rev-parse", "ar/c/y") == made.commit
+    again = build(repo, tree=pool.find("y"), pool=pool)
+    assert (again.parent, show(repo, again.commit, "train.py")) == (made.commit, "second")
+
+
 @pytest.mark.parametrize("name", [".env", "inner", "large"])
 def test_an_edited_tree_with_what_may_not_be_committed(repo: Path, pool: Pool, name: str) -> None:
     tree = opened(repo, pool)

@@ -60,8 +60,7 @@ def look(git: Git, pool: Pool, tree: Tree) -> Edited:
     names = _names(listing.finish().out) + _names(staged.finish().out)
     if tip != record.commit:
         if own.call("merge-base", "--is-ancestor", record.commit, tip).code:
-            why = f"{tree.path} is at {tip[:12]}, which does not come from {record.commit[:12]}, its parent"
-            raise Refused("hypothesis", why, "go back to the branch of the experiment in that tree")
+            raise _elsewhere(own, tree, tip, record.commit)
         names += _names(own.run("diff-tree", "-r", "-z", "--no-renames", "--name-only", record.commit, tip))
     linked = {link[0] for link in record.links}
     wanted = [name for name in dict.fromkeys(names) if name not in linked]
@@ -72,6 +71,17 @@ def look(git: Git, pool: Pool, tree: Tree) -> Edited:
         words = ("update-index", "--add", "--remove", "--replace", "-z", "--stdin")
         own.run(*words, input=listed, env=env, timeout=SLOW_S)
     return Edited(own.run("write-tree", env=env).decode("ascii").strip(), tip, index, record.commit)
+
+
+def _elsewhere(own: Git, tree: Tree, tip: str, commit: str) -> Refused:
+    why = f"{tree.path} is at {tip[:12]}, which does not come from {commit[:12]}, its parent"
+    fix = "go back to the branch of the experiment in that tree"
+    branch = own.call("symbolic-ref", "-q", "HEAD")
+    if branch.code or os.fsdecode(branch.out).strip().endswith(f"/{tree.owner}"):  # amended, or rebased
+        from shlex import quote
+
+        fix = f"put what is new in it on top of that: git -C {quote(tree.path)} reset --soft {commit[:12]}"
+    return Refused("hypothesis", why, fix)
 
 
 def _in_order(top: str, names: list[str]) -> list[str]:
