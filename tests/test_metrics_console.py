@@ -202,7 +202,7 @@ def test_declared_readings(tmp_path: Path) -> None:
     assert read(tmp_path, "val_bpb: 12 ms\n", options=("unit:ms",)).value == 12
     assert read(tmp_path, "val_bpb: 12 s\n", options=("unit:ms",)).reason.startswith("unit:")
     assert read(tmp_path, "val_bpb: 12 nats\n", options=("unit:nats",)).value == 12
-    assert read(tmp_path, "val_bpb: 12.5GiB(15.5%)\n").reason.endswith("declare unit:GiB")
+    assert read(tmp_path, "val_bpb: 12.5GiB(15.5%)\n").reason.endswith("METRIC_OPTIONS=unit:GiB drops it")
     assert read(tmp_path, "val_bpb: nan%\n", options=("percent",)).reason.startswith("diverged")
 
 

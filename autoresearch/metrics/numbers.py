@@ -125,7 +125,9 @@ def follow(text: str, after: str, options: tuple[str, ...] = (), *, free: bool =
     unit = "" if free else _unit(after, declared)
     if unit and unit not in declared:
         return Parsed(
-            None, text, f"unit: `{text}{after[: after.find(unit)]}{unit}` carries a unit; declare unit:{unit}"
+            None,
+            text,
+            f"unit: `{text}{after[: after.find(unit)]}{unit}` carries a unit; METRIC_OPTIONS=unit:{unit} drops it",
         )
     if declared and not unit and not free and math.isfinite(strict(text)):
         return Parsed(None, text, f"unit: `{text}` has no unit, though {declared[0]} was declared")
@@ -159,7 +161,7 @@ def _grouped(text: str, after: str, options: tuple[str, ...]) -> Parsed:
         return Parsed(None, text, f"part of a number: `{text}` of `{whole}`")
     if "thousands" not in options:
         return Parsed(
-            None, text, f"thousands: `{match.group()}` holds separators; declare thousands if it is one number"
+            None, text, f"thousands: `{match.group()}` holds separators; METRIC_OPTIONS=thousands if it is one number"
         )
     bare = match.group().replace(",", "")
     return follow(bare, (text + after)[match.end() :], options)
@@ -171,7 +173,7 @@ def _scaled(options: tuple[str, ...]) -> bool:
 
 def _percent_fault(text: str) -> str:
     shown = _scale(text, ("fraction",)).text
-    return f"percent: `{text}%` carries a percent sign; declare percent ({text}) or fraction ({shown})"
+    return f"percent: `{text}%` carries a percent sign; METRIC_OPTIONS=percent ({text}) or fraction ({shown})"
 
 
 def _scale(text: str, options: tuple[str, ...]) -> Parsed:
