@@ -171,6 +171,13 @@ def test_order_of_trust(tmp_path: Path) -> None:
     log.write_text("step 6 val_accuracy: nan\n")
     assert read(tmp_path, "val_accuracy").reason == "diverged: nan at step 6"
     assert read(tmp_path, "tensorboard:validation/accuracy").text == "0.52"
+    # Steps in one, epochs in the other; the last event was not flushed.
+    events = [simple("validation/accuracy", step, 0.52) for step in (5000, 10000)]
+    write_events(tmp_path / "tb" / "x.tfevents.1", *events)
+    log.write_text("".join(f"epoch {epoch} val_accuracy: {text}\n" for epoch, text in ((1, 0.5), (2, 0.5), (3, "nan"))))
+    assert read(tmp_path, "val_accuracy").reason == "diverged: nan at step 3"
+    log.write_text("step 1000 val_accuracy: nan\n")  # long ago
+    assert read(tmp_path, "val_accuracy").text == "0.52"
 
 
 def test_an_empty_extraction_says_where_the_run_logged_to(tmp_path: Path) -> None:

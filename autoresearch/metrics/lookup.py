@@ -52,11 +52,14 @@ def find(name: str, where: Where, options: tuple[str, ...] = (), *, whole: bool 
 
 
 def _agree(chosen: Found, text: Found) -> Found:
-    """The chosen source, unless the console ends in nan at or after its last step: a diverged run has no value."""
+    """The chosen source, unless the console ends in nan at or after its last step: a diverged run has no value.
+
+    One may count epochs and the other steps: a console that has as many values is not behind either.
+    """
     if chosen is text or not text.values or math.isfinite(text.values[-1]):
         return chosen
     mine, theirs = _last_step(chosen), _last_step(text)
-    return text if theirs >= mine or theirs < 0 else chosen
+    return text if theirs >= mine or theirs < 0 or len(text.values) >= len(chosen.values) else chosen
 
 
 def _last_step(found: Found) -> int:
