@@ -280,4 +280,6 @@ def closing(opened: Campaign) -> None:
     talk.out(where.line)
     if where.note:
         talk.out(where.note)
+    if where.met and os.path.exists(opened.where.hold):
+        talk.out("a Slurm allocation is still held for this campaign; make hold RELEASE=1 gives it back")
     talk.out(f"next: {standing.next_step(opened, rows, states, where.met)[1]}")

@@ -130,8 +130,9 @@ def test_runs_that_share_it_say_so(tmp_path: Path) -> None:
 def test_it_is_given_back_whatever_has_become_of_the_plan(
     make_repo: Callable[..., Path], tmp_path: Path, hermetic: Path
 ) -> None:
-    lab = Lab(train_repo(make_repo), tmp_path / "s", hermetic, name="held", LAUNCHER="slurm")
+    lab = Lab(train_repo(make_repo), tmp_path / "s", hermetic, name="held", LAUNCHER="slurm", stop="1 experiments")
     job_id = lab.ok("hold").strip()
+    assert "is still held" in lab.ok("baseline")
     told = lab.status()
     assert told["held"] == job_id
     assert f"holds      allocation {job_id}" in lab.ok("status")
