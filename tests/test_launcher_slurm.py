@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -21,6 +22,16 @@ from tests.launching import SECRET, Recorder, make_job
 
 CONTACT = "slurm_load_jobs error: Unable to contact slurm controller (connect failure)"
 UNKNOWN = "slurm_load_jobs error: Invalid job id specified"
+
+
+# How Slurm's programs may be called: a wrong option or format would be answered by a double that does not look.
+SHAPES = (
+    r"(?s)sbatch --requeue --kill-on-invalid-dep=yes .* --export=ALL /.*",
+    r"squeue -h -t all (-j \d+ -o %T\|%S\|%N\|%r|--name \S+ -o %A\|%j)",
+    r"scontrol show job -o \d+",
+    r"sacct (-X|-c) -n -P( -S now-90days)? (-j \d+|--name \S+) -o [a-z,]+",
+    r"scancel ((--signal=KILL --full )?\d+|--name=\S+)",
+)
 
 
 class Programs:
@@ -45,6 +56,7 @@ class Programs:
     def call(
         self, argv: Sequence[str], *, timeout_s: float, env: Mapping[str, str], cwd: str = "", stdin: str = ""
     ) -> Answer:
+        assert any(re.fullmatch(shape, " ".join(argv)) for shape in SHAPES), f"no such call: {argv}"
         self.calls.append(list(argv))
         self.envs.append(env)
         for start, answers in self.answers:
