@@ -102,11 +102,12 @@ def find(opened: Campaign, rows: Sequence[Row], name: str) -> Start:
     if known is not None:
         owner = parents.owner_of(rows, known.parent_commit)
         parent = Parent(known.parent_commit, owner.experiment if owner else "")
-    else:
-        owner = parents.owner_of(rows, tip)
-        if owner is None and experiment.is_own(opened, name, tip):
-            return adopted(opened, rows, name)._replace(tree=tree)
-        parent = Parent(tip, owner.experiment if owner else "")
+    elif parents.owner_of(rows, tip) is None and parents.hypothesis_below(opened, tip, name):
+        return adopted(opened, rows, name)._replace(tree=tree)
+    else:  # not the tip: commits may have been made in the tree by hand
+        at = tree.commit if tree else tip
+        owner = parents.owner_of(rows, at)
+        parent = Parent(at, owner.experiment if owner else "")
     return Start(name, parent, tip, last, smoked, tree)
 
 
@@ -124,10 +125,10 @@ def adopted(opened: Campaign, rows: Sequence[Row], name: str) -> Start:
     parent = parents.owner_of(rows, tip)
     if parent is not None and parent.experiment != name:  # `start` has made it there, and its tree is gone
         return Start(name, Parent(tip, parent.experiment), tip, None, None, None)
-    tip = experiment.own_tip(opened, name)
-    # Not `tip^`: an idea that was withdrawn twice has two commits of its own.
+    own = parents.hypothesis_below(opened, tip, name) or experiment.own_tip(opened, name)
+    # Not `own^`: an idea that was withdrawn twice has two commits of its own.
     form = "--format=%(trailers:key=Parent,valueonly)"
-    commit = opened.git.commit(opened.git.run("show", "-s", "--no-notes", form, tip, "--").decode().strip())
+    commit = opened.git.commit(opened.git.run("show", "-s", "--no-notes", form, own, "--").decode().strip())
     owner = parents.owner_of(rows, commit)
     return Start(name, Parent(commit, owner.experiment if owner else ""), tip, None, None, None, adopted=True)
 

@@ -160,19 +160,38 @@ def overrides_of(campaign: Campaign, parent: Parent) -> list[str]:
 
 
 def recorded_overrides(campaign: Campaign, commit: str) -> list[str]:
-    """Return the override words that the commit of a hypothesis records in its trailer."""
+    """Return the override words that the commit of a hypothesis records in its trailer.
+
+    A commit that a person has put on top of it by hand records nothing, and changes nothing of that.
+    """
     import json
 
-    form = "--format=%(trailers:key=Overrides,valueonly,unfold)"
-    written = campaign.git.run("show", "-s", "--no-notes", form, commit, "--").decode().strip()
+    form = "--format=%(trailers:key=Overrides,valueonly,unfold)%x00%(trailers:key=Campaign,valueonly)"
+    shown = campaign.git.run("show", "-s", "--no-notes", form, commit, "--").decode("utf-8", "replace")
+    written, is_ours = (part.strip() for part in shown.split("\0"))
     if not written:
-        return []
+        below = "" if is_ours else hypothesis_below(campaign, commit)
+        return recorded_overrides(campaign, below) if below else []
     try:
         return [str(word) for word in json.loads(unescape(written))]
     except ValueError:
         raise Refused(
             "overrides", f"the trailer of {commit[:12]} cannot be read", "start from another parent: PARENT=baseline"
         ) from None
+
+
+def hypothesis_below(campaign: Campaign, commit: str, experiment: str = "") -> str:
+    """Return the nearest hypothesis of this campaign at or below a commit, by its trailers; empty without one.
+
+    Args:
+        campaign: an open campaign.
+        commit: full hash.
+        experiment: whose hypothesis; empty for any.
+    """
+    wanted = [f"Campaign: {campaign.name}", *([f"Experiment: {experiment}"] if experiment else [])]
+    greps = [f"--grep=^{re.escape(line)}$" for line in wanted]
+    words = ("log", "-1", "--no-notes", "--first-parent", "--extended-regexp", "--all-match", "--format=%H")
+    return str(campaign.git.run(*words, *greps, commit, "--").decode().strip())
 
 
 def check_name(name: str) -> str:

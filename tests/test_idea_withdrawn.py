@@ -6,8 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from autoresearch import idea
+from autoresearch import experiment, idea
 from autoresearch.errors import Refused
+from autoresearch.git import hypothesis
 from autoresearch.parents import Parent
 from tests.campaigns import approved, row
 from tests.conftest import git
@@ -53,3 +54,26 @@ def test_a_branch_that_is_gone_is_named(repo: Path, tmp_path: Path) -> None:
     opened = approved(repo, tmp_path / "scratch")
     with pytest.raises(Refused, match=f"git branch ar/c/y {opened.plan.base}"):
         idea.find(opened, [row("y", 0.5, commit=opened.plan.base)], "y")
+
+
+@pytest.mark.parametrize("ran", [False, True])
+def test_a_commit_by_hand_changes_neither_the_words_nor_the_parent(repo: Path, tmp_path: Path, ran: bool) -> None:
+    """Made in the tree of `start`: on top of the idea's own commit, or before it has one."""
+    opened = approved(repo, tmp_path / "scratch")
+    base, parent_words, words = opened.plan.base, ["lr=1"], ["lr=2"]
+    tree = f"{base}^{{tree}}"
+
+    def record(on: str, name: str, given: list[str]) -> str:
+        trailers = experiment.trailers(opened, name, on, given)
+        return git(repo, "commit-tree", "-p", on, "-m", hypothesis.message("area: x", trailers, "A <a@b>"), tree)
+
+    x = record(base, "x", parent_words)
+    at = record(x, "y", words) if ran else x
+    rows = [row("baseline", 0.5, commit=base), row("x", 0.5, commit=x)]
+    rows += [row("y", 0.5, commit=at, parent_commit=x)] if ran else []
+    git(repo, "branch", "ar/c/y", at)
+    opened.pool().open_for("y", at, "ar/c/y")
+    git(repo, "update-ref", "refs/heads/ar/c/y", git(repo, "commit-tree", "-p", at, "-m", "by hand", tree))
+    start = idea.find(opened, rows, "y")
+    assert start.parent == Parent(x, "x")
+    assert idea.chosen_overrides(opened, start) == (words if ran else parent_words)

@@ -75,6 +75,7 @@ SETTINGS = (
     ("status.renames", "false"),
     ("i18n.commitEncoding", "UTF-8"),
     ("i18n.logOutputEncoding", "UTF-8"),
+    ("log.showSignature", "false"),
     ("trailer.separators", ":"),
 )
 
