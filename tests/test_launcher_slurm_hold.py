@@ -136,6 +136,10 @@ def test_it_is_given_back_whatever_has_become_of_the_plan(
     told = lab.status()
     assert told["held"] == job_id
     assert f"holds      allocation {job_id}" in lab.ok("status")
+    subprocess.run(["scancel", job_id], timeout=60, check=True)
+    until(lambda: queue() == [])
+    again = lab.ok("hold").strip()
+    assert (again != job_id, queue()) == (True, [again])
     lab.ok("plan", CAMPAIGN="held", LAUNCHER="local", DISK_RESERVE_GB="1000000")
     lab.ok("hold", RELEASE="1")
     assert queue() == []

@@ -132,6 +132,12 @@ def let_go(logs: str) -> None:
         cancel_by_file(_hold_files(logs, token).state)
 
 
+def is_over(job_id: str) -> bool:
+    """Has an allocation ended? A controller that does not answer says nothing of that."""
+    record = calls.look_up(job_id)
+    return record is None or (not isinstance(record, Answer) and record.state in calls.ENDED)
+
+
 def release(job_id: str, bound_s: float = 120.0) -> None:
     """Give an allocation back and wait until it is gone; harmless when it already is.
 
@@ -141,8 +147,7 @@ def release(job_id: str, bound_s: float = 120.0) -> None:
     until = time.monotonic() + bound_s
     calls.query(["scancel", job_id])
     while True:
-        record = calls.look_up(job_id)
-        if record is None or (not isinstance(record, Answer) and record.state in calls.ENDED):
+        if is_over(job_id):
             return
         if time.monotonic() >= until:
             raise TryAgain("release", f"allocation {job_id} is not gone yet", f"look at: squeue -j {job_id}")
@@ -208,7 +213,8 @@ def _wait_for(allocation: str, job: Job, watch: Watch) -> None:
     while True:
         record = calls.look_up(allocation)
         if record is None or (not isinstance(record, Answer) and record.state in calls.ENDED):
-            raise Refused("SLURM_HOLD", f"allocation {allocation} has ended", "hold a new one or release it")
+            fix = "make hold takes a new one, make hold RELEASE=1 goes on without one"
+            raise Refused("hold", f"allocation {allocation} has ended", fix)
         state = "away" if isinstance(record, Answer) else record.state
         if state == "RUNNING" and (
             not job.settings.get("SLURM_SCRIPT") or os.path.exists(attach_script(allocation, job))

@@ -20,10 +20,10 @@ from autoresearch.launchers._script import CANNOT_START, Noted, cancel_by_file, 
 from autoresearch.launchers._slurm_check import canary, check
 from autoresearch.launchers._waiting import Clock, Ended, Engine, Limits, Sight, cause_of
 
-__all__ = ["Slurm", "attach_script", "canary", "forgotten", "hold", "launcher", "let_go", "release"]
+__all__ = ["Slurm", "attach_script", "canary", "forgotten", "hold", "is_over", "launcher", "let_go", "release"]
 
 hold, forgotten, release, let_go = held.hold, held.forgotten, held.release, held.let_go
-attach_script = held.attach_script
+attach_script, is_over = held.attach_script, held.is_over
 SRUN_DIED = re.compile(rb"Background srun '[^'\n]*'[^\n]*(?:died|exited)")
 LAUNCH_FAILED = re.compile(r"launch.failed|JobLaunchFailure", re.IGNORECASE)
 NOT_STARTED = 53  # Slurm's "signal" of a script that could not be started: output path, working directory

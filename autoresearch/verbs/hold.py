@@ -44,9 +44,12 @@ def _take(opened: Campaign) -> int:
     if opened.plan.launcher != "slurm":
         raise Refused("hold", f"the launcher is {opened.plan.launcher}", "only LAUNCHER=slurm has allocations to hold")
     held = launch.allocation(opened)
-    if held:
+    if held and not slurm.is_over(held):
         raise Refused("hold", f"allocation {held} is held already", "make hold RELEASE=1 gives it back")
     logs = _logs(opened)
+    if held:
+        talk.note(f"allocation {held} has ended")
+        slurm.let_go(logs)
     os.makedirs(logs, mode=0o700, exist_ok=True)
     job_id = slurm.forgotten(opened.name, logs)
     if job_id:
