@@ -105,12 +105,3 @@ def test_a_mount_with_blanks_in_its_name(hostile: Path) -> None:
 def test_a_read_only_disk(tmp_path: Path) -> None:
     with tmpfs(tmp_path / "m", "size=1m,ro") as where, pytest.raises(Refused, match="read-only"):
         disk.check([str(where)], 0, 0)
-
-
-def test_it_is_cheap(tmp_path: Path) -> None:
-    times = []
-    for _ in range(10):
-        started = time.perf_counter()
-        disk.spaces([str(tmp_path), "/"])
-        times.append(time.perf_counter() - started)
-    assert min(times) < 0.05  # measured: 3 ms from a process as big as pytest

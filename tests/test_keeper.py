@@ -232,12 +232,3 @@ def test_it_outlives_the_session_of_its_caller(tmp_path: Path) -> None:
     (tmp_path / "go").touch()
     until((tmp_path / "done").exists)
     until(lambda: not files.is_locked(str(tmp_path / "lock")))
-
-
-def test_it_costs_little(tmp_path: Path) -> None:
-    times = []
-    for _ in range(10):
-        started = time.perf_counter()
-        assert keeper.wait(detach(tmp_path, lambda: None), 20)
-        times.append(time.perf_counter() - started)
-    assert min(times) < 0.1  # measured: 3 ms from a small process, more from one as big as pytest

@@ -362,13 +362,3 @@ def test_never_earlier_never_later(rules: Rules, events: list[tuple[str, str, fl
             model.rows.append((name, valid, status, "ok" if valid is not None else "exit 1"))
     if rules.experiments is not None:
         assert len({row[0] for row in model.rows} | set(model.alive)) <= rules.experiments
-
-
-def test_ten_thousand_ideas_are_counted_quickly() -> None:
-    from time import perf_counter
-
-    attempts = [Idea(f"i{n}", float(n % 97), "keep" if n % 7 else "discard", "ok", f"c{n}") for n in range(10_000)]
-    rules = Rules(experiments=20_000, target=("m", ">=", 1e9), plateau=9_999, crashes_in_a_row=5)
-    began = perf_counter()
-    stop.standing(rules, Facts(START, attempts=attempts))
-    assert perf_counter() - began < 0.2
