@@ -141,6 +141,7 @@ def test_what_rewrites_the_record(killed: Killed) -> None:
     for at in killed.moments():
         knobs = {"NAME": "y", "STATUS": "keep" if at % 2 else "discard", "REASON": f"for {at}"}
         killed.dies(at, "mark", **knobs)
+        lab.settled()
         lab.ok("ledger", YES="1")
         assert (lab.row("y").status, lab.row("y").verdict_by) == (knobs["STATUS"], "ubuntu")
     for at in killed.moments():

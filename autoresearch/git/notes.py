@@ -100,9 +100,8 @@ def rebuild(git: Git, campaign: str) -> list[dict[str, str]]:
         campaign: its name.
     """
     found: dict[tuple[str, str], dict[str, str]] = {}
-    with repository_lock(git.common):  # a git of a killed call may still be writing one
-        for row in read_all(git, campaign):
-            found[row.get("experiment", ""), row.get("attempt", "")] = row
+    for row in read_all(git, campaign):
+        found[row.get("experiment", ""), row.get("attempt", "")] = row
     return sorted(found.values(), key=_index)
 
 
