@@ -220,6 +220,8 @@ def main() -> NoReturn:
 
 try:
     main()
+except BrokenPipeError:  # whoever listened was killed
+    raise
 except Exception:
     note("unknown")
     raise
