@@ -453,5 +453,8 @@ def test_explain_reads_any_file(hostile: Path) -> None:
         assert (reading.value, reading.n_values) == (0.5, 1), name
     assert metrics.explain(str(hostile / "run.log"), "acc").source == "console run.log:2"
     assert metrics.explain(str(hostile), "acc").source == "tensorboard acc"
+    (hostile / "experiment" / "logs").mkdir(parents=True)
+    (hostile / "experiment" / "logs" / "run.log").write_text("acc: 0.7\n")
+    assert metrics.explain(str(hostile / "experiment"), "acc").text == "0.7"
     with pytest.raises(Usage):
         metrics.explain(str(hostile / "none.log"), "acc")

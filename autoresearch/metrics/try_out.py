@@ -22,6 +22,12 @@ def _kind(path: str) -> str:
     return extensions.get(os.path.splitext(name)[1], "")
 
 
+def _log_in(folder: str) -> str:
+    """The log of a run's directory, be it that of its logs or of the whole experiment."""
+    below = os.path.join(folder, "logs", "run.log")
+    return below if os.path.exists(below) else os.path.join(folder, "run.log")
+
+
 def explain(path: str, spec: Spec) -> Reading:
     """See `metrics.explain`."""
     path = os.path.abspath(path)
@@ -29,7 +35,7 @@ def explain(path: str, spec: Spec) -> Reading:
         raise Usage("LOG", f"{path} does not exist", "give the path of a log or of a run's directory")
     source, _ = split(spec.metric)
     folder = path if os.path.isdir(path) else os.path.dirname(path)
-    log = os.path.join(path, "run.log") if os.path.isdir(path) else path
+    log = _log_in(path) if os.path.isdir(path) else path
     where = Where(log, path, path if os.path.isdir(path) else folder, path, folder)
     kind = _kind(path) if not source and os.path.isfile(path) else ""
     if kind in ("jsonl", "json", "csv"):
