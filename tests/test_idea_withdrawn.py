@@ -9,7 +9,9 @@ import pytest
 from autoresearch import experiment, idea
 from autoresearch.errors import Refused
 from autoresearch.git import hypothesis
+from autoresearch.git.repository import BranchMoved
 from autoresearch.parents import Parent
+from autoresearch.verbs import experiment as verb
 from tests.campaigns import approved, row
 from tests.conftest import git
 
@@ -77,3 +79,21 @@ def test_a_commit_by_hand_changes_neither_the_words_nor_the_parent(repo: Path, t
     start = idea.find(opened, rows, "y")
     assert start.parent == Parent(x, "x")
     assert idea.chosen_overrides(opened, start) == (words if ran else parent_words)
+
+
+def test_a_branch_that_a_killed_calls_git_has_moved_meanwhile_is_looked_at_again(
+    repo: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    opened, seen = approved(repo, tmp_path / "scratch"), []
+
+    def run_draft(_opened: object, draft: str, _publish: object) -> int:
+        seen.append(draft)
+        if len(seen) == 1:
+            raise BranchMoved("branch", "ar/c/y is no longer at there")
+        return 0
+
+    monkeypatch.setattr(experiment, "open_for_launch", lambda: opened)
+    monkeypatch.setattr(idea, "draft", lambda _opened: (f"draft {len(seen)}", experiment.nothing))
+    monkeypatch.setattr(experiment, "run_draft", run_draft)
+    assert verb.run() == 0
+    assert seen == ["draft 0", "draft 1"]

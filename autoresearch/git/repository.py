@@ -53,6 +53,10 @@ class BranchExists(Refused):
     """The branch that was to be created is there already."""
 
 
+class BranchMoved(Refused):
+    """The branch that was to be moved is no longer where it was."""
+
+
 def look(git: Git) -> Place:
     """Return where the repository is, in one git call.
 
@@ -229,13 +233,14 @@ def move_branch(git: Git, branch: str, commit: str, old: str, why: str = "autore
     """Move `branch` from `old` forward to `commit` (a rerun's commit, whose parent is `old`).
 
     Raises:
-        Refused: the branch is no longer at `old`; nothing was changed.
+        BranchMoved: the branch is no longer at `old`; nothing was changed.
     """
     ref = f"refs/heads/{branch}"
     done = write_own_ref(git, ref, "update-ref", "-m", why, "--", ref, commit, old)
     if done.code:
         if b"but expected" in done.err or b"unable to resolve" in done.err:
-            raise Refused("branch", f"{branch} is no longer at {old[:12]}", "look who moved it: git reflog " + branch)
+            why = f"{branch} is no longer at {old[:12]}"
+            raise BranchMoved("branch", why, f"look who moved it: git reflog {branch}")
         raise failure(("git", "update-ref"), done)
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from autoresearch import experiment, idea
-from autoresearch.git.repository import BranchExists
+from autoresearch.git.repository import BranchExists, BranchMoved
 
 
 def run() -> int:
@@ -15,3 +15,6 @@ def run() -> int:
     except BranchExists:
         # A launch that was killed between its branch and its run has left it: the idea goes on from there.
         return experiment.run_draft(opened, *idea.draft(opened, adopt=True))
+    except BranchMoved:
+        # The git of a call that was killed has done so a moment ago: what is new is looked at once more.
+        return experiment.run_draft(opened, *idea.draft(opened))
