@@ -152,6 +152,20 @@ def test_a_cluster_script_is_starting_until_the_run_begins(programs: Programs, j
     assert engine(job).look().phase == "running"
 
 
+def test_a_job_that_never_fits_its_partition_is_given_up(programs: Programs, job: Job) -> None:
+    now = [100.0]
+    one = SlurmEngine("7", submission.files(job), False, Clock(monotonic=lambda: now[0]))
+    programs.on("squeue", out="PENDING|N/A||PartitionTimeLimit\n").on("squeue", out="PENDING|N/A||Resources\n")
+    programs.on("squeue", out="PENDING|N/A||PartitionTimeLimit\n").on("scancel")
+    assert [one.look().phase for _ in range(2)] == ["pending", "pending"]
+    for later, phase in ((300.0, "pending"), (350.0, "pending"), (361.0, "ended")):
+        now[0] = later
+        sight = one.look()
+        assert sight.phase == phase
+    assert (sight.cause, "PartitionTimeLimit" in sight.detail) == ("launcher", True)
+    assert ["scancel", "7"] in programs.calls
+
+
 def test_nodes_that_boot_use_up_no_cap(programs: Programs, job: Job) -> None:
     programs.on("squeue", out="CONFIGURING|2026-11-30T20:46:02|n1|None\n")
     assert engine(job).look().phase == "starting"

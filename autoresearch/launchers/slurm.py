@@ -28,6 +28,8 @@ SRUN_DIED = re.compile(rb"Background srun '[^'\n]*'[^\n]*(?:died|exited)")
 LAUNCH_FAILED = re.compile(r"launch.failed|JobLaunchFailure", re.IGNORECASE)
 NOT_STARTED = 53  # Slurm's "signal" of a script that could not be started: output path, working directory
 ORPHAN_S = 60.0
+NEVER = ("PartitionTimeLimit", "PartitionNodeLimit")  # the job does not fit its partition; no waiting helps
+NEVER_S = 60.0
 BRIEF_S = 3.0
 
 
@@ -41,6 +43,7 @@ class SlurmEngine:
     def __init__(self, job_id: str, where: submission.Files, site: bool, clock: Clock) -> None:
         self.job_id, self.where, self.site, self.clock = job_id, where, site, clock
         self.lost_since: float | None = None  # monotonic
+        self.never_since: float | None = None
 
     def look(self) -> Sight:
         """One look: the queue, then the books; the script's own notes where Slurm says nothing."""
@@ -61,13 +64,23 @@ class SlurmEngine:
         if record.state in calls.PENDING:
             if LAUNCH_FAILED.search(record.reason):  # held for good after a failed start
                 return self._orphaned(record, noted)
-            return Sight("pending", f"{record.reason or record.state} (job {self.job_id})")
+            return self._pending(record)
         if record.state == "CONFIGURING":
             return Sight("starting", f"the nodes of job {self.job_id} come up", started_at=record.started_at)
         began = noted.began if self._is_of(record, noted) else None
         if self.site and began is None:
             return Sight("starting", f"the cluster of job {self.job_id} comes up", started_at=record.started_at)
         return Sight("running", f"job {self.job_id} on {record.host}", "", None, began or record.started_at, None)
+
+    def _pending(self, record: calls.Record) -> Sight:
+        """A job that asks for more than its partition ever gives is given up, once that is sure."""
+        now = self.clock.monotonic()
+        self.never_since = (self.never_since or now) if record.reason in NEVER else None
+        if self.never_since is not None and now - self.never_since >= NEVER_S:
+            self.end(False)
+            why = f"Slurm will never start it: {record.reason}; plan a shorter cap, or set --time in SLURM_ARGS"
+            return Sight("ended", why, "launcher")
+        return Sight("pending", f"{record.reason or record.state} (job {self.job_id})")
 
     def end(self, force: bool) -> None:
         """scancel; a second request kills every process of the job. The file reaches a job that Slurm has lost."""
