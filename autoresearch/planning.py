@@ -11,7 +11,7 @@ from autoresearch import campaign, clock, command, knobs, metrics, names, paths
 from autoresearch.errors import Refused, Usage
 from autoresearch.git import Git
 from autoresearch.plan import Plan, read_approval
-from autoresearch.rules import noise, plumbing, standing, stop
+from autoresearch.rules import explicit, noise, plumbing, standing, stop
 
 TEXTS = {"OBJECTIVE": "objective", "METRIC_AT": "metric_at", "GUARD": "guard", "SMOKE_OVERRIDES": "smoke_overrides"}
 LISTS = {"SECRETS": "secrets", "REQUIRE": "require", "PROTECT": "protect"}
@@ -237,11 +237,11 @@ def with_rule(made: Plan, text: str) -> Plan:
     if rules.gpu_hours is not None and not standing.gpus(made):
         why = "the plan does not say how many GPUs a run uses, so nobody could count GPU-hours"
         raise Usage("STOP", why, "say it with GPUS=0,1 or RAY_GPUS=8, take a recipe that says it, or write `10h total`")
-    return made._replace(stop=text, rules=rules.to_json(), understood=dict(stop.describe(rules)))
+    return made._replace(stop=text, rules=rules.to_json(), understood=dict(explicit.describe(rules)))
 
 
 def _understood(made: Plan, text: str, now: float) -> stop.Rules:
-    return stop.resolve(stop.parse(text, now=now), metric=made.metric, direction=made.direction)
+    return explicit.resolve(stop.parse(text, now=now), metric=made.metric, direction=made.direction)
 
 
 def check_by_hand(made: Plan) -> None:

@@ -8,7 +8,7 @@ from autoresearch import attempts, campaign, clock, ledger, paths, plan
 from autoresearch.attempts import State
 from autoresearch.campaign import Campaign
 from autoresearch.rows import Row
-from autoresearch.rules import stop
+from autoresearch.rules import explicit, stop
 from autoresearch.sessions import session_files
 from tests.conftest import git
 
@@ -17,7 +17,7 @@ def plan_of(repo: Path, scratch: Path, **more: object) -> plan.Plan:
     """A plan with a stop rule of five experiments."""
     scratch.mkdir(exist_ok=True)
     rule = str(more.pop("stop", "5 experiments, 1h each"))
-    rules = stop.resolve(stop.parse(rule, now=clock.now()), metric="val_accuracy", direction="max")
+    rules = explicit.resolve(stop.parse(rule, now=clock.now()), metric="val_accuracy", direction="max")
     fields: dict[str, object] = {
         "campaign": "camp",
         "repository": str(repo),

@@ -61,9 +61,10 @@ def test_a_crash_gives_no_value_to_the_rules(make: Make) -> None:
 
 def test_gpu_hours_are_used_by_rows_and_by_what_runs(make: Make) -> None:
     opened = make("10 GPU-hours", gpus=4, nodes=2)
-    running = state("b", started_at=NOW - 1800, phase="launched")
+    running = state("b", started_at=NOW - 1800, phase="launched", cap_s=2700.0)
     known = standing.facts(opened, [row("baseline", 0.5, elapsed_min="30.00")], [running], NOW)
     assert known.gpu_hours_used == pytest.approx(8.0)
+    assert known.gpu_hours_held == pytest.approx(2.0)
     assert known.gpus == 8
 
 

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from autoresearch.errors import Usage
-from autoresearch.rules import stop
+from autoresearch.rules import explicit, stop
 from autoresearch.rules.stop import Facts, Idea, Rules
 
 START = 1_790_000_000.0
@@ -127,6 +127,17 @@ def test_a_run_must_fit() -> None:
     assert stop.may_launch(rules, facts, cap_s=None, is_new_idea=True).ok  # it gets what is left
 
 
+def test_runs_side_by_side_cannot_use_more_gpu_hours_than_there_are() -> None:
+    rules = Rules(gpu_hours=10.0, each_s=3600)
+    facts = Facts(START, gpus=4, gpu_hours_used=1.0, gpu_hours_held=4.0)
+    assert stop.may_launch(rules, facts, cap_s=None, is_new_idea=True).ok
+    held = stop.may_launch(rules, facts._replace(gpu_hours_held=8.0), cap_s=None, is_new_idea=True)
+    assert (held.ok, held.standing.met) == (False, False)  # what runs may end early: the campaign is not over
+    assert held.why.endswith("0 attempted, 1/10 GPU-hours; the runs under way may need the rest of the GPU-hours")
+    assert stop.cap(Rules(gpu_hours=10.0), facts) == 4500
+    assert not stop.may_launch(Rules(gpu_hours=10.0), facts._replace(gpu_hours_held=9.0), cap_s=0, is_new_idea=True).ok
+
+
 def test_caps() -> None:
     facts = Facts(START, first_launch=START - 40)
     assert stop.cap(Rules(total_s=100.0), facts) == 60
@@ -213,27 +224,27 @@ def test_time_is_an_absolute_deadline() -> None:
 
 def test_plan_values() -> None:
     rules = stop.parse("50 experiments or 10h total, 1h each", now=START)
-    assert stop.describe(rules) == [
+    assert explicit.describe(rules) == [
         ("target_experiment_count", "50"),
         ("campaign_deadline", "10h after the first launch"),
         ("per_experiment_timeout", "1h"),
     ]
-    assert dict(stop.describe(rules, deadline_at=START))["campaign_deadline"].startswith("2026-09-21T14:13:20Z")
-    assert "time left" in dict(stop.describe(Rules(total_s=60)))["per_experiment_timeout"]
-    assert dict(stop.describe(Rules(experiments=3)))["per_experiment_timeout"].startswith("none")
-    assert "then ask" in dict(stop.describe(stop.parse("", now=START)))["target_experiment_count"]
+    assert dict(explicit.describe(rules, deadline_at=START))["campaign_deadline"].startswith("2026-09-21T14:13:20Z")
+    assert "time left" in dict(explicit.describe(Rules(total_s=60)))["per_experiment_timeout"]
+    assert dict(explicit.describe(Rules(experiments=3)))["per_experiment_timeout"].startswith("none")
+    assert "then ask" in dict(explicit.describe(stop.parse("", now=START)))["target_experiment_count"]
 
 
 def test_targets_are_bound_to_the_campaigns_metric() -> None:
     bare = Rules(target=("", "", 0.8))
-    assert stop.resolve(bare, metric="acc", direction="max").target == ("acc", ">=", 0.8)
-    assert stop.resolve(bare, metric="loss", direction="min").target == ("loss", "<=", 0.8)
+    assert explicit.resolve(bare, metric="acc", direction="max").target == ("acc", ">=", 0.8)
+    assert explicit.resolve(bare, metric="loss", direction="min").target == ("loss", "<=", 0.8)
     named = Rules(target=("acc", ">", 0.8))
-    assert stop.resolve(named, metric="console:acc", direction="max").target == ("acc", ">", 0.8)
+    assert explicit.resolve(named, metric="console:acc", direction="max").target == ("acc", ">", 0.8)
     with pytest.raises(Usage, match="not 'acc'"):
-        stop.resolve(named, metric="loss", direction="max")
+        explicit.resolve(named, metric="loss", direction="max")
     with pytest.raises(Usage, match="against the direction"):
-        stop.resolve(named, metric="acc", direction="min")
+        explicit.resolve(named, metric="acc", direction="min")
 
 
 def test_json_of_another_version_is_refused() -> None:

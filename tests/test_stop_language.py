@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from autoresearch.errors import Usage
-from autoresearch.rules import stop
+from autoresearch.rules import explicit, stop
 from autoresearch.rules.stop import Rules
 
 NOW = datetime(2026, 9, 21, 14, 0, tzinfo=UTC).timestamp()
@@ -244,7 +244,7 @@ def test_any_text_is_read_or_refused(text: str) -> None:
     except Usage:
         return
     assert Rules.from_json(rules.to_json()) == rules
-    assert stop.describe(rules)
+    assert explicit.describe(rules)
 
 
 @given(

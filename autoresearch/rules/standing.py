@@ -42,6 +42,7 @@ def facts(campaign: Campaign, rows: Sequence[Row], states: list[State], now: flo
         attempts=rows,
         running=[state.experiment for state in running],
         gpu_hours_used=_gpu_hours(rows, running, used_by_one, now) if used_by_one else 0.0,
+        gpu_hours_held=_gpu_hours_held(running, used_by_one, now),
         direction=campaign.plan.direction,
         gpus=used_by_one,
     )
@@ -64,6 +65,12 @@ def _gpu_hours(rows: Sequence[Row], running: list[State], used_by_one: float, no
     minutes = sum(filter(None, map(finite, column(rows, "elapsed_min"))))
     minutes += sum(max(0.0, now - state.started_at) / 60 for state in running if state.started_at)
     return minutes / 60 * used_by_one
+
+
+def _gpu_hours_held(running: list[State], used_by_one: float, now: float) -> float:
+    """Return what running attempts may still use, each up to its cap."""
+    ends = [(state.started_at or now) + state.cap_s for state in running if state.cap_s is not None]
+    return sum(max(0.0, end - now) for end in ends) / 3600 * used_by_one
 
 
 def run_cap(campaign: Campaign, known: stop.Facts) -> float | None:

@@ -12,7 +12,7 @@ from autoresearch.campaign import Campaign
 from autoresearch.errors import AutoresearchError
 from autoresearch.git.repository import Change
 from autoresearch.rows import Row, holding, places
-from autoresearch.rules import standing, stop
+from autoresearch.rules import explicit, standing, stop
 from autoresearch.sessions import session
 
 # Settings that leave a check out; the notes name them.
@@ -123,7 +123,7 @@ def rules(now: Situation) -> list[tuple[str, str]]:
     """Return the stop rules in explicit values."""
     started = now.opened.started()
     deadline = (started[1] or None) if started else None
-    return stop.describe(standing.rules(now.opened), deadline_at=deadline)
+    return explicit.describe(standing.rules(now.opened), deadline_at=deadline)
 
 
 def result(row: Row | None) -> str:
