@@ -43,6 +43,19 @@ def test_a_changed_verdict_is_the_one_that_counts(repo: Path) -> None:
     assert [found["status"] for found in notes.rebuild(one, "c")] == ["discard", "keep"]
 
 
+def test_a_recorded_commit_outlives_its_branch_and_its_reflogs(repo: Path) -> None:
+    git(repo, "checkout", "-q", "-b", "ar/c/y")
+    git(repo, "commit", "-q", "--allow-empty", "-m", "the recorded one")
+    recorded = git(repo, "rev-parse", "HEAD")
+    for index in (1, 2):
+        notes.append(Git(str(repo)), recorded, json.dumps(row(index)))
+    git(repo, "commit", "-q", "--allow-empty", "--amend", "-m", "amended")
+    git(repo, "reflog", "expire", "--expire=now", "--all")
+    git(repo, "gc", "-q", "--prune=now")
+    assert git(repo, "cat-file", "-t", recorded) == "commit"
+    assert git(repo, "for-each-ref", "--format=%(refname)", "--contains", recorded) == f"{notes.KEPT}/{recorded}"
+
+
 def test_once_is_once(repo: Path) -> None:
     one, head = Git(str(repo)), git(repo, "rev-parse", "HEAD")
     line = json.dumps(row(1)) + "\n"

@@ -13,10 +13,11 @@ from autoresearch.errors import AutoresearchError
 from autoresearch.git import Git, failure, repository_lock, write_own_ref
 
 REF = "refs/notes/autoresearch"
+KEPT = "refs/autoresearch/kept"  # a ref for each recorded commit, so that no branch that moves, and no gc, loses one
 
 
 def append(git: Git, commit: str, line: str) -> None:
-    """Append one line to the note of a commit, safely beside other writers.
+    """Append one line to the note of a commit, safely beside other writers, and keep the commit by a ref of its own.
 
     Args:
         commit: full hash.
@@ -45,6 +46,10 @@ def append_once(git: Git, commit: str, line: str) -> bool:
 
 
 def _append(git: Git, commit: str, line: str) -> None:
+    kept = f"{KEPT}/{commit}"
+    done = write_own_ref(git, kept, "update-ref", kept, commit)
+    if done.code:
+        raise failure(("git", "update-ref"), done)
     words = ("notes", f"--ref={REF}", "append", "-F", "-", commit)
     done = write_own_ref(git, REF, *words, input=os.fsencode(_single(line)) + b"\n")
     if done.code:
