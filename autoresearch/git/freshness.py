@@ -82,12 +82,13 @@ def _unlisted(tree: str, tops: Collection[str]) -> list[str]:
             continue  # the run has closed it; what is missed is missed by git as well
         with entries:
             for entry in entries:
-                path = f"{here}/{entry.name}" if here else entry.name
-                if entry.name == ".git":
-                    found += [] if here in tops else [path]
-                elif entry.is_dir(follow_symlinks=False):
+                name = entry.name
+                if (entry.is_file(follow_symlinks=False) or entry.is_symlink()) and name != ".git":
+                    continue
+                path = f"{here}/{name}" if here else name
+                if name != ".git" and entry.is_dir(follow_symlinks=False):
                     left.append(path)
-                elif not entry.is_file(follow_symlinks=False) and not entry.is_symlink():
+                elif name != ".git" or here not in tops:
                     found.append(path)
     return found
 

@@ -46,14 +46,15 @@ def append_once(git: Git, commit: str, line: str) -> bool:
 
 
 def _append(git: Git, commit: str, line: str) -> None:
-    kept = f"{KEPT}/{commit}"
-    done = write_own_ref(git, kept, "update-ref", kept, commit)
+    data, kept = os.fsencode(_single(line)) + b"\n", f"{KEPT}/{commit}"
+    keeping = git.start("update-ref", kept, commit)  # beside the note, on the other core
+    noted = write_own_ref(git, REF, *("notes", f"--ref={REF}", "append", "-F", "-", commit), input=data)
+    done = keeping.finish()
     if done.code:
-        raise failure(("git", "update-ref"), done)
-    words = ("notes", f"--ref={REF}", "append", "-F", "-", commit)
-    done = write_own_ref(git, REF, *words, input=os.fsencode(_single(line)) + b"\n")
-    if done.code:
-        raise failure(("git", "notes"), done)
+        done = write_own_ref(git, kept, "update-ref", kept, commit)
+    for word, said in (("notes", noted), ("update-ref", done)):
+        if said.code:
+            raise failure(("git", word), said)
 
 
 def _single(line: str) -> str:
