@@ -28,19 +28,20 @@ def commit(pool: Pool, parent: str, content: str, message: str, variables: Varia
     """
     owner = treerecords.holder("hooks")
     tree = pool.acquire(parent, owner)
-    own = pool.git.at(tree.path)
+    own, is_made = pool.git.at(tree.path), False
     try:
         with treerecords.writing(pool.directory, tree.number):
             own.run("read-tree", "-m", "-u", parent, content, timeout=SLOW_S)
             made = _commit(own, pool.git.repo, parent, message, variables)
-        pool.adopt(tree, made)
         root = own.run("rev-parse", f"{made}^{{tree}}").decode("ascii").strip()
+        pool.adopt(tree, made)
+        is_made = True
         return made, root
-    except BaseException:
-        _undo(own, parent)
-        raise
     finally:
         left = treerecords.let_go(pool.directory, tree.number)
+        if not is_made:
+            with treerecords.writing(pool.directory, tree.number):
+                _undo(own, parent)
         pool.give_back(owner, os.path.join(pool.directory, FOLDER), "a hook left a process in it" if left else "")
 
 

@@ -103,7 +103,8 @@ class Pool:
                 tree = self._tree(self._take(commit, holder, "start", require, owner))
                 if branch:
                     words = ("symbolic-ref", "-m", "autoresearch: start", "HEAD", f"refs/heads/{branch}")
-                    self.git.at(tree.path).run(*words)
+                    with treerecords.writing(self.directory, tree.number):
+                        self.git.at(tree.path).run(*words)
             os.unlink(lock)
         return tree
 
