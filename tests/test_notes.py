@@ -53,7 +53,7 @@ def test_a_recorded_commit_outlives_its_branch_and_its_reflogs(repo: Path) -> No
     git(repo, "reflog", "expire", "--expire=now", "--all")
     git(repo, "gc", "-q", "--prune=now")
     assert git(repo, "cat-file", "-t", recorded) == "commit"
-    assert git(repo, "for-each-ref", "--format=%(refname)", "--contains", recorded) == f"{notes.KEPT}/{recorded}"
+    assert git(repo, "for-each-ref", "--format=%(refname)", "--contains", recorded) == notes.kept(recorded)
 
 
 def test_once_is_once(repo: Path) -> None:

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from autoresearch.errors import Refused
-from autoresearch.git import Git, freshness, treerecords
+from autoresearch.git import Git, eviction, freshness, treerecords
 from autoresearch.git.trees import Pool
 from tests.conftest import git, snapshot
 
@@ -333,6 +333,26 @@ def test_a_stash_of_the_run_is_reported(repo: Path, pool: Pool, artifacts: Path)
     (tree / "train.py").write_text("x")
     git(tree, "stash")
     assert "stash" in pool.give_back("one", str(artifacts)).remarks[0]
+
+
+def test_commits_of_the_run_are_kept_and_its_tree_goes(repo: Path, pool: Pool, artifacts: Path) -> None:
+    before = snapshot(repo)
+    for number, how in enumerate((["--detach"], ["-b", "of-the-run"])):
+        tree = Path(pool.acquire(head(repo), "one").path)
+        git(tree, "checkout", "-q", *how)
+        (tree / "train.py").write_text(f"{number}\n")
+        git(tree, "commit", "-q", "-a", "-m", "by the run")
+        made = head(tree)
+        back = pool.give_back("one", str(artifacts))
+        assert (back.stuck, back.reused) == ([], False)
+        assert back.remarks == [f"it moved HEAD in its tree to {made[:12]}"]
+        assert eviction.tidy(pool) == []
+        assert not tree.exists()
+        git(repo, "gc", "-q", "--prune=now")
+        assert git(repo, "show", f"{made}:train.py") == str(number)
+    git(repo, "branch", "-q", "-D", "of-the-run")
+    assert eviction.evict(pool) == []
+    assert snapshot(repo) == before
 
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="root can move everything")

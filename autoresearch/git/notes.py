@@ -13,7 +13,12 @@ from autoresearch.errors import AutoresearchError
 from autoresearch.git import Git, failure, repository_lock, write_own_ref
 
 REF = "refs/notes/autoresearch"
-KEPT = "refs/autoresearch/kept"  # a ref for each recorded commit, so that no branch that moves, and no gc, loses one
+KEPT = "refs/autoresearch/kept"
+
+
+def kept(commit: str) -> str:
+    """Return the ref that holds a commit itself, so that no branch that moves, no tree that goes and no gc loses it."""
+    return f"{KEPT}/{commit}"
 
 
 def append(git: Git, commit: str, line: str) -> None:
@@ -46,12 +51,12 @@ def append_once(git: Git, commit: str, line: str) -> bool:
 
 
 def _append(git: Git, commit: str, line: str) -> None:
-    data, kept = os.fsencode(_single(line)) + b"\n", f"{KEPT}/{commit}"
-    keeping = git.start("update-ref", kept, commit)  # beside the note, on the other core
+    data, ref = os.fsencode(_single(line)) + b"\n", kept(commit)
+    keeping = git.start("update-ref", ref, commit)  # beside the note, on the other core
     noted = write_own_ref(git, REF, *("notes", f"--ref={REF}", "append", "-F", "-", commit), input=data)
     done = keeping.finish()
     if done.code:
-        done = write_own_ref(git, kept, "update-ref", kept, commit)
+        done = write_own_ref(git, ref, "update-ref", ref, commit)
     for word, said in (("notes", noted), ("update-ref", done)):
         if said.code:
             raise failure(("git", word), said)

@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 from autoresearch import files
 from autoresearch.errors import Refused, TryAgain
-from autoresearch.git import SLOW_S, Git, freshness, repository_lock, strays, treefill, treerecords
+from autoresearch.git import SLOW_S, Git, freshness, notes, repository_lock, strays, treefill, treerecords
 from autoresearch.git.submodules import git_directory
 from autoresearch.git.treerecords import Record
 
@@ -266,11 +266,12 @@ class Pool:
         taken = strays.Taken([], [], [], "")
         if not state.is_fresh:
             taken = strays.collect(path, state.strays, state.changed, artifacts)
-        if record.kind != "moving" and self._head(record) != record.commit:
-            # It keeps the run's own commits from being pruned, so the tree is not removed either.
+        moved = self._moved_to(record)
+        if moved and self.git.call("update-ref", notes.kept(moved), moved).code:
+            # It keeps the run's own commits from being pruned, so the tree is not removed.
             taken.stuck.append("HEAD was moved by the run")
-        if state.changed or taken.stuck:
-            return f"changed by the run: {[*state.changed, *taken.stuck][0]}", taken
+        if state.changed or taken.stuck or moved:
+            return f"changed by the run: {[*state.changed, *taken.stuck, 'its HEAD'][0]}", taken
         # A stray link or directory may have hidden a file of the commit: look again where something was moved.
         if state.strays:
             state = self.look(record)
@@ -287,9 +288,20 @@ class Pool:
         return freshness.look(self.git, treefill.parts(self.directory, record), path)
 
     def _remarks(self, record: Record) -> list[str]:
+        found = []
         if _stash(self.common) != record.stash:
-            return ["refs/stash changed while it ran (a stash of the run, or your own)"]
-        return []
+            found.append("refs/stash changed while it ran (a stash of the run, or your own)")
+        if moved := self._moved_to(record):
+            found.append(f"it moved HEAD in its tree to {moved[:12]}")
+        return found
+
+    def _moved_to(self, record: Record) -> str:
+        """Return the commit to which a run has moved HEAD in its tree, `nothing` for none, "" when it has not."""
+        if record.kind != "run" or self._head(record) == record.commit:
+            return ""
+        own = self.git.at(treerecords.root(self.directory, record.number))
+        done = own.call("rev-parse", "-q", "--verify", "HEAD^{commit}")
+        return os.fsdecode(done.out).strip() or "nothing"
 
     def _head(self, record: Record) -> str:
         """Return a tree's HEAD as git keeps it: a commit, or `ref: refs/heads/...`."""
