@@ -10,6 +10,9 @@ from pathlib import Path
 
 import pytest
 
+from autoresearch.git import Git
+from autoresearch.git.trees import Pool
+
 ROOT = Path(__file__).resolve().parent.parent
 DROPPED = ("GIT_", "MAKE", "MFLAGS", "AR_", "XDG_", "WANDB_", "HF_", "RAY_", "SLURM_", "CUDA_", "PYTHON", "BASH_ENV")
 GIT_CONFIG = """[user]
@@ -80,6 +83,12 @@ def make_repo(hostile: Path) -> Callable[..., Path]:
 def repo(make_repo: Callable[..., Path]) -> Path:
     """A repository with one commit and one file, `train.py`."""
     return make_repo()
+
+
+@pytest.fixture
+def pool(repo: Path, tmp_path: Path) -> Pool:
+    """An empty pool of trees for `repo`."""
+    return Pool(Git(str(repo)), str(tmp_path / "camp aign's" / ".trees"))
 
 
 def snapshot(repo: Path) -> dict[str, object]:

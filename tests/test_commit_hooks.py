@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from autoresearch.errors import AutoresearchError, Refused
-from autoresearch.git import Git, eviction, treerecords
+from autoresearch.git import eviction, treerecords
 from autoresearch.git.hypothesis import Hypothesis
 from autoresearch.git.trees import Pool
 from tests.conftest import GIT_CONFIG, git
@@ -21,12 +21,6 @@ from tests.test_commit_building import FILES, build, show
 def repo(make_repo: Callable[..., Path]) -> Path:
     """A repository with nested files."""
     return make_repo(FILES)
-
-
-@pytest.fixture
-def pool(repo: Path, tmp_path: Path) -> Pool:
-    """An empty pool for that repository."""
-    return Pool(Git(str(repo)), str(tmp_path / "c" / ".trees"))
 
 
 def hook(repo: Path, name: str, text: str) -> None:

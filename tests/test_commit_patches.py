@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from autoresearch.errors import Refused
-from autoresearch.git import Git, eviction, repository, treerecords
+from autoresearch.git import eviction, repository, treerecords
 from autoresearch.git.trees import Pool, Tree
 from tests.conftest import git, snapshot
 from tests.test_commit_building import FILES, build, changes, edited, parent_with, show
@@ -20,12 +20,6 @@ from tests.test_commit_building import FILES, build, changes, edited, parent_wit
 def repo(make_repo: Callable[..., Path]) -> Path:
     """A repository with nested files."""
     return make_repo(FILES)
-
-
-@pytest.fixture
-def pool(repo: Path, tmp_path: Path) -> Pool:
-    """An empty pool for that repository."""
-    return Pool(Git(str(repo)), str(tmp_path / "c" / ".trees"))
 
 
 def diff(repo: Path, tmp_path: Path, path: str, text: str) -> str:

@@ -37,12 +37,6 @@ def repo(make_repo: Callable[..., Path]) -> Path:
 
 
 @pytest.fixture
-def pool(repo: Path, tmp_path: Path) -> Pool:
-    """An empty pool for that repository."""
-    return Pool(Git(str(repo)), str(tmp_path / "camp aign's" / ".trees"))
-
-
-@pytest.fixture
 def artifacts(tmp_path: Path) -> Path:
     """Where strays go."""
     return tmp_path / "camp aign's" / "x" / "artifacts"

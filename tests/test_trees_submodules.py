@@ -37,12 +37,6 @@ def repo(make_repo: Callable[..., Path]) -> Path:
     return nested(make_repo)
 
 
-@pytest.fixture
-def pool(repo: Path, tmp_path: Path) -> Pool:
-    """An empty pool."""
-    return Pool(Git(str(repo)), str(tmp_path / "p"))
-
-
 def test_filled_checked_used_again_and_removed(repo: Path, pool: Pool, tmp_path: Path) -> None:
     before, modules = snapshot(repo), (repo / ".git/modules/libs/sub/config").read_bytes()
     assert repository.check(pool.git, "ar/c") == []
