@@ -296,14 +296,14 @@ def repository_lock(common: str) -> AbstractContextManager[int]:
     return files.locked(os.path.join(common, "autoresearch.lock"), wait_s=LOCK_WAIT_S, inherited=True)
 
 
-def write_own_ref(git: Git, ref: str, *args: str, input: bytes | None = None) -> Done:
+def write_own_ref(git: Git, ref: str, *args: str, input: bytes | None = None, started: Running | None = None) -> Done:
     """Run a git call that writes a ref which only autoresearch writes, and return what it said.
 
     A git that was killed, or a power cut, leaves the ref's lock file, and no later call would ever get past it. The
     caller holds the lock of ours that keeps other writers away; so a lock file that was there all the time that git
-    waited for it is nobody's, and is removed.
+    waited for it is nobody's, and is removed. `started` is that call where it runs already.
     """
-    done = git.call(*args, input=input)
+    done = started.finish() if started else git.call(*args, input=input)
     if not done.code or b".lock': File exists" not in done.err:
         return done
     lock = os.path.join(git.common, f"{ref}.lock")

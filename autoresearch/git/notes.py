@@ -45,21 +45,22 @@ def append_once(git: Git, commit: str, line: str) -> bool:
     with repository_lock(git.common):
         old = git.call("notes", f"--ref={REF}", "show", commit)
         if not old.code and os.fsencode(line) in old.out.split(b"\n"):
+            git.run("update-ref", kept(commit), commit)  # the kill may have come before it
             return False
         _append(git, commit, line)
     return True
 
 
 def _append(git: Git, commit: str, line: str) -> None:
-    data, ref = os.fsencode(_single(line)) + b"\n", kept(commit)
-    keeping = git.start("update-ref", ref, commit)  # beside the note, on the other core
-    noted = write_own_ref(git, REF, *("notes", f"--ref={REF}", "append", "-F", "-", commit), input=data)
-    done = keeping.finish()
-    if done.code:
-        done = write_own_ref(git, ref, "update-ref", ref, commit)
-    for word, said in (("notes", noted), ("update-ref", done)):
-        if said.code:
-            raise failure(("git", word), said)
+    data = os.fsencode(_single(line)) + b"\n"
+    note, keep = ("notes", f"--ref={REF}", "append", "-F", "-", commit), ("update-ref", kept(commit), commit)
+    # On two cores at once; the note first, since a git that was started goes on when we are killed.
+    noting, keeping = git.start(*note, input=data), git.start(*keep)
+    noted = write_own_ref(git, REF, *note, input=data, started=noting)
+    held = write_own_ref(git, kept(commit), *keep, started=keeping)
+    for word, done in (("notes", noted), ("update-ref", held)):
+        if done.code:
+            raise failure(("git", word), done)
 
 
 def _single(line: str) -> str:
