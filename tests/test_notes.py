@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -54,6 +55,21 @@ def test_a_recorded_commit_outlives_its_branch_and_its_reflogs(repo: Path) -> No
     git(repo, "gc", "-q", "--prune=now")
     assert git(repo, "cat-file", "-t", recorded) == "commit"
     assert git(repo, "for-each-ref", "--format=%(refname)", "--contains", recorded) == notes.kept(recorded)
+
+
+def test_a_lock_that_a_killed_git_has_left_on_the_ref_of_a_commit_is_removed(
+    repo: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    one, head = Git(str(repo)), git(repo, "rev-parse", "HEAD")
+    notes.append(one, head, json.dumps(row(1)))
+    git(repo, "update-ref", "-d", notes.kept(head))
+    lock = repo / ".git" / f"{notes.kept(head)}.lock"
+    lock.parent.mkdir(parents=True, exist_ok=True)
+    lock.touch()
+    os.utime(lock, (1, 1))
+    monkeypatch.setattr(one, "_env", {**one.variables, "GIT_CONFIG_COUNT": "0"})  # its wait for a lock
+    assert not notes.append_once(one, head, json.dumps(row(1)))
+    assert git(repo, "rev-parse", notes.kept(head)) == head
 
 
 def test_once_is_once(repo: Path) -> None:

@@ -11,6 +11,7 @@ from collections.abc import Iterator
 
 from autoresearch.errors import AutoresearchError
 from autoresearch.git import Git, failure, repository_lock, write_own_ref
+from autoresearch.git.spawn import Running
 
 REF = "refs/notes/autoresearch"
 KEPT = "refs/autoresearch/kept"
@@ -45,7 +46,7 @@ def append_once(git: Git, commit: str, line: str) -> bool:
     with repository_lock(git.common):
         old = git.call("notes", f"--ref={REF}", "show", commit)
         if not old.code and os.fsencode(line) in old.out.split(b"\n"):
-            git.run("update-ref", kept(commit), commit)  # the kill may have come before it
+            _hold(git, commit, None)  # the kill may have come before it, or have left its lock
             return False
         _append(git, commit, line)
     return True
@@ -53,14 +54,23 @@ def append_once(git: Git, commit: str, line: str) -> bool:
 
 def _append(git: Git, commit: str, line: str) -> None:
     data = os.fsencode(_single(line)) + b"\n"
-    note, keep = ("notes", f"--ref={REF}", "append", "-F", "-", commit), ("update-ref", kept(commit), commit)
+    note = ("notes", f"--ref={REF}", "append", "-F", "-", commit)
     # On two cores at once; the note first, since a git that was started goes on when we are killed.
-    noting, keeping = git.start(*note, input=data), git.start(*keep)
+    noting, keeping = git.start(*note, input=data), git.start(*_holding(commit))
     noted = write_own_ref(git, REF, *note, input=data, started=noting)
-    held = write_own_ref(git, kept(commit), *keep, started=keeping)
-    for word, done in (("notes", noted), ("update-ref", held)):
-        if done.code:
-            raise failure(("git", word), done)
+    _hold(git, commit, keeping)
+    if noted.code:
+        raise failure(("git", "notes"), noted)
+
+
+def _holding(commit: str) -> tuple[str, ...]:
+    return ("update-ref", kept(commit), commit)
+
+
+def _hold(git: Git, commit: str, started: Running | None) -> None:
+    done = write_own_ref(git, kept(commit), *_holding(commit), started=started)
+    if done.code:
+        raise failure(("git", "update-ref"), done)
 
 
 def _single(line: str) -> str:
