@@ -119,7 +119,7 @@ def program(argv: list[str], tree: str = "") -> str:
         return name
     folders = [tree] if "/" in name else path.split(os.pathsep)
     for folder in folders:
-        found = os.path.join(folder, name)
+        found = os.path.join(folder or os.curdir, name)  # an empty entry of PATH is the caller's directory
         if os.path.isfile(found) and os.access(found, os.X_OK):
             return found
     where = tree or "this machine" if "/" in name else f"PATH ({path})"

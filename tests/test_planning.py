@@ -283,5 +283,9 @@ def test_another_python_than_the_checkouts_is_pointed_out(
         active.setenv("PATH", f"{own.parent}:{os.environ['PATH']}")
         assert not make().notes
     with monkeypatch.context() as active:
+        active.setenv("PATH", f":{os.environ['PATH']}")
+        active.chdir(own.parent)
+        assert not make().notes
+    with monkeypatch.context() as active:
         active.setenv("VIRTUAL_ENV", "/another")
         assert not make().notes
