@@ -154,3 +154,12 @@ def engine_folder() -> Iterator[str]:
         yield folder
     finally:
         shutil.rmtree(folder, ignore_errors=True)
+
+
+def slurm_cluster(**settings: str) -> Iterator[str]:
+    """A real Slurm of its own in a folder, which is yielded; it is taken down afterwards."""
+    for folder in engine_folder():
+        os.environ.pop("SLURM_CONF", None)
+        bring_up("slurm", folder, **settings)
+        yield folder
+        take_down("slurm", folder)

@@ -17,7 +17,16 @@ from autoresearch.errors import Refused
 from autoresearch.launchers import slurm as module
 from autoresearch.launchers._waiting import Limits
 from autoresearch.launchers.slurm import Slurm
-from tests.launching import SECRET, Run, bring_up, engine_folder, make_job, marked, python, take_down, wait_until
+from tests.launching import (
+    SECRET,
+    Run,
+    bring_up,
+    make_job,
+    marked,
+    python,
+    slurm_cluster,
+    wait_until,
+)
 
 pytestmark = pytest.mark.engine
 SLOW: dict[str, Run] = {}
@@ -25,11 +34,7 @@ SLOW: dict[str, Run] = {}
 
 @pytest.fixture(scope="module")
 def cluster() -> Iterator[str]:
-    for folder in engine_folder():
-        os.environ.pop("SLURM_CONF", None)
-        bring_up("slurm", folder, SLURM_JOB_AGE="2", SLURM_KILL_WAIT="3", SLURM_MEMORY="2048")
-        yield folder
-        take_down("slurm", folder)
+    yield from slurm_cluster(SLURM_JOB_AGE="2", SLURM_KILL_WAIT="3", SLURM_MEMORY="2048")
 
 
 @pytest.fixture(autouse=True)

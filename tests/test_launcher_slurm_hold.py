@@ -21,18 +21,14 @@ from autoresearch.launchers import slurm as module
 from autoresearch.launchers._waiting import Limits
 from autoresearch.launchers.slurm import Slurm
 from tests.faults import Lab, train_repo, until
-from tests.launching import Run, bring_up, engine_folder, make_job, take_down, wait_until
+from tests.launching import Run, make_job, slurm_cluster, wait_until
 
 pytestmark = pytest.mark.engine
 
 
 @pytest.fixture(scope="module")
 def folder() -> Iterator[str]:
-    for path in engine_folder():
-        os.environ.pop("SLURM_CONF", None)
-        bring_up("slurm", path, SLURM_KILL_WAIT="2", SLURM_MEMORY="2048")
-        yield path
-        take_down("slurm", path)
+    yield from slurm_cluster(SLURM_KILL_WAIT="2", SLURM_MEMORY="2048")
 
 
 @pytest.fixture(autouse=True)

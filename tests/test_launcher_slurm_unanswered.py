@@ -19,7 +19,15 @@ from autoresearch.launchers import _slurm_submit as submission
 from autoresearch.launchers import _slurm_unanswered as unanswered
 from autoresearch.launchers._waiting import Limits
 from autoresearch.launchers.slurm import Slurm
-from tests.launching import Recorder, Run, bring_up, engine_folder, make_job, marked, take_down, wait_until
+from tests.launching import (
+    Recorder,
+    Run,
+    bring_up,
+    make_job,
+    marked,
+    slurm_cluster,
+    wait_until,
+)
 from tests.test_launcher_slurm import CONTACT, Programs
 
 LOST = "sbatch: error: Batch job submission failed: Socket timed out on send/recv operation"
@@ -122,11 +130,7 @@ def test_a_second_start_that_was_not_recorded_takes_the_place_of_the_first(progr
 
 @pytest.fixture(scope="module")
 def real() -> Iterator[str]:
-    for folder in engine_folder():
-        os.environ.pop("SLURM_CONF", None)
-        bring_up("slurm", folder, SLURM_JOB_AGE="2", SLURM_MEMORY="2048")
-        yield folder
-        take_down("slurm", folder)
+    yield from slurm_cluster(SLURM_JOB_AGE="2", SLURM_MEMORY="2048")
 
 
 class Site:
