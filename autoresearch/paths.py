@@ -10,6 +10,7 @@ from autoresearch.errors import Refused
 
 BREV_REPOSITORY = "/home/ubuntu/RL"
 EPHEMERAL = "/ephemeral"
+TREES = ".trees"
 SUBDIRECTORIES = ("logs", "checkpoints", "artifacts", "ray", "tmp", "wandb")
 CACHES = ("huggingface", "torch", "triton", "uv", "pip", "xdg", "wandb", "vllm")
 # What git must not see in the user's checkout; written to .git/info/exclude, never to .gitignore. Of `session` only
@@ -178,7 +179,7 @@ class Campaign(NamedTuple):
     @property
     def trees(self) -> str:
         """The pool of worktrees."""
-        return os.path.join(self.root, ".trees")
+        return os.path.join(self.root, TREES)
 
     @property
     def records(self) -> str:

@@ -11,6 +11,7 @@ from autoresearch.errors import Refused
 from autoresearch.git import (
     ZEROS,
     Git,
+    entries,
     failure,
     foreign_owner,
     no_identity,
@@ -251,6 +252,8 @@ def refuse_checked_out(git: Git, branch: str, ours: str) -> None:
         branch: the name without refs/heads/.
         ours: the directory of the campaign's trees, which may have it.
     """
+    with repository_lock(git.common):
+        entries.mend(git.common)
     path = ""
     for line in os.fsdecode(git.run("worktree", "list", "--porcelain")).split("\n"):
         if line.startswith("worktree "):

@@ -9,7 +9,7 @@ import os
 from collections.abc import Iterator
 
 from autoresearch.errors import Refused
-from autoresearch.git import SLOW_S, Git
+from autoresearch.git import SLOW_S, Git, entries
 
 
 def links(git: Git, commit: str) -> list[tuple[str, str]]:
@@ -64,8 +64,16 @@ def _missing(path: str, why: str, top: str) -> Refused:
 def add(git: Git, copy: str, target: str, sha: str, reason: str) -> None:
     """Make `target` a worktree of the user's submodule `copy` at `sha`; the caller holds the repository's lock."""
     own = git.at(copy)
+    mend(own)
     own.run("worktree", "add", "-f", "-f", "--quiet", "--detach", "--lock", "--", target, sha, timeout=SLOW_S)
     write_reason(target, reason)
+
+
+def mend(own: Git) -> None:
+    """Mend the entries of our trees in a submodule; the caller holds the repository's lock."""
+    done = own.call("rev-parse", "--path-format=absolute", "--git-common-dir")
+    if not done.code:
+        entries.mend(os.fsdecode(done.out)[:-1])
 
 
 def write_reason(tree: str, reason: str) -> None:

@@ -203,6 +203,7 @@ def remove(git: Git, path: str, inner: Sequence[str], check: bool = True) -> Non
         own, words = git.at(os.path.join(git.repo, part)), (*REMOVE, os.path.join(path, part))
         # A kill may have come before it was added, or have left it half: then its entry goes once the tree is gone.
         there = check and os.path.lexists(os.path.join(path, part, ".git"))
+        submodules.mend(own)
         own.run(*words, check=there, timeout=SLOW_S)
         if not there:
             left.append((own, words))

@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 from autoresearch import files
 from autoresearch.errors import Refused, TryAgain
-from autoresearch.git import SLOW_S, Git, freshness, notes, repository_lock, strays, treefill, treerecords
+from autoresearch.git import SLOW_S, Git, entries, freshness, notes, repository_lock, strays, treefill, treerecords
 from autoresearch.git.submodules import git_directory
 from autoresearch.git.treerecords import Record
 
@@ -65,6 +65,7 @@ class Pool:
         """Return the tree of an owner, which no git of a killed call writes in any more; None when there is none."""
         found = next((tree for tree in self.trees() if tree.owner == owner and tree.kind == kind), None)
         if found:
+            self._mend()
             with treerecords.writing(self.directory, found.number):
                 if os.path.isdir(found.path):
                     return found
@@ -194,8 +195,13 @@ class Pool:
             raise Refused("release", f"{owner!r} has no tree", "see: make status")
         return eviction.release(self, tree, artifacts)
 
+    def _mend(self) -> None:
+        with repository_lock(self.common):
+            entries.mend(self.common)
+
     def _take(self, commit: str, holder: str, kind: str, require: Sequence[str], owner: str) -> Record:
         os.makedirs(self.directory, mode=0o700, exist_ok=True)
+        self._mend()
         found = self._warm(commit, holder)
         record = found or treefill.fresh(self.git, self.common, self.directory, commit, holder)
         try:
@@ -324,6 +330,7 @@ class Pool:
         """Remove a tree through git, its submodules first; the caller made sure that nothing in it is unique."""
         path = treerecords.root(self.directory, record.number)
         with repository_lock(self.common):
+            entries.mend(self.common)
             treefill.remove(self.git, path, [part[0] for part in record.parts], check)
         treerecords.forget(self.directory, record.number)
 
