@@ -93,6 +93,7 @@ def test_two_run_side_by_side(repo: Path) -> None:
         (b"fatal: Unable to create '/r/.git/index.lock': File exists.\n\nAnother git", TryAgain, "/r/.git/index.lock"),
         (b"fatal: detected dubious ownership in repository at '/'\nTo add", Refused, "sudo -u root"),
         (b"error: unable to write file: No space left on device\nfatal: x", Refused, "free disk space"),
+        (b"fatal: update_ref failed for ref 'x': couldn't write '/r/.git/x.lock'", Refused, "df -h"),
         (b"fatal: could not read https://me:tok-en@host/x\nhint: nothing", AutoresearchError, "https://host/x"),
         (b"\x1b[31mfatal\x1b: odd", AutoresearchError, "odd"),
         (b"", AutoresearchError, "no message"),

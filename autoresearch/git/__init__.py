@@ -51,6 +51,8 @@ FIXED_VARIABLES = {
     "LC_ALL": "C",
     "LANGUAGE": "",
 }
+# Here git drops what the system said; a full disk is nearly always why.
+WITHOUT_REASON = re.compile(r"(could not|couldn't|unable to|failed to|cannot) (write|close|flush|create temp)", re.I)
 NO_HOOKS = ("core.hooksPath", os.devnull)
 # Settings of ours that win over the user's files. Each of the index ones, set otherwise, made a changed tree look
 # clean; the ref timeouts let many writers queue; git by itself syncs neither loose objects nor refs to the disk; our
@@ -250,6 +252,8 @@ def failure(argv: tuple[str, ...], done: Done) -> AutoresearchError:
         return Refused(what, why, "free disk space, then call again")
     if "ermission denied" in text or "insufficient permission" in text or "Read-only file system" in text:
         return Refused(what, why, "call it as the owner of the repository")
+    if WITHOUT_REASON.search(text):
+        return Refused(what, why, "look whether its disk is full (df -h, df -i), free space, then call again")
     if "unable to auto-detect" in text or "empty ident" in text or "no email was given" in text:
         return no_identity(why)
     return AutoresearchError(what, why, "")
