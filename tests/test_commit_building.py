@@ -127,6 +127,15 @@ def test_a_deleted_directory(repo: Path) -> None:
     assert build(repo, files=["conf/deep"]).paths == ("conf/deep/b.yaml",)
 
 
+def test_a_file_in_the_place_of_a_directory(repo: Path) -> None:
+    (repo / "conf/deep/b.yaml").unlink()
+    (repo / "conf/deep").rmdir()
+    (repo / "conf/deep").write_text("new\n")
+    for named in ("conf/deep", "conf", "."):
+        made = build(repo, files=[named])
+        assert changes(repo, made.commit) == ["A\tconf/deep", "D\tconf/deep/b.yaml"]
+
+
 def test_an_ignored_file_that_is_named_is_taken(repo: Path) -> None:
     (repo / ".git/info/exclude").write_text("local.yaml\n")
     (repo / "local.yaml").write_text("x\n")

@@ -114,13 +114,14 @@ def write(git: Git, trees: Trees, root: str, edits: Mapping[str, Entry | None]) 
     for directory in sorted(changed, key=lambda path: (-path.count("/") - bool(path), path)):
         entries = changed[directory]
         parent, _, name = directory.rpartition("/")
+        over = changed[parent].get(os.fsencode(name)) if directory else None
         if directory and not entries:
-            changed[parent].pop(os.fsencode(name), None)
+            if over is not None and over.mode == TREE:  # else a file has taken its place
+                del changed[parent][os.fsencode(name)]
             continue
         sha = _hash(entries, width)
         written.append(_listing(entries))
         if directory:
-            over = changed[parent].get(os.fsencode(name))
             if over is not None and over.mode != TREE:
                 raise Refused("FILES", f"{directory!r} is a file or a submodule in the parent", "name what replaces it")
             changed[parent][os.fsencode(name)] = Entry(TREE, sha)
