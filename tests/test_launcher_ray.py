@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import socket
 import threading
 from collections.abc import Callable, Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -157,6 +158,21 @@ def test_a_head_that_says_no(head: Head, job: Job, status: int, error: type[Exce
     head.routes["POST", "/api/jobs/"] = post
     with pytest.raises(error):
         Ray(clock=Clock(sleep=lambda seconds: None)).submit(job, Recorder().watch())
+
+
+@pytest.mark.parametrize("told", [b"HTTP/1.1 200 OK\r\nContent-Length: 99\r\n\r\n{", b"nothing of HTTP\r\n\r\n"])
+def test_an_answer_that_is_torn_is_none(job: Job, told: bytes) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+
+        def answer() -> None:
+            caller, _ = server.accept()
+            with caller:
+                caller.recv(1 << 16)
+                caller.sendall(told)
+
+        threading.Thread(target=answer, daemon=True).start()
+        api = Api({"RAY_ADDRESS": f"http://127.0.0.1:{server.getsockname()[1]}"}, {})
+        assert RayEngine(api, "x", ray.state_path(job), Clock()).look().phase == "away"
 
 
 def test_nobody_listens(job: Job) -> None:

@@ -6,6 +6,7 @@ Tokens come from the environment (RAY_AUTH_TOKEN, or the file that RAY_AUTH_TOKE
 
 from __future__ import annotations
 
+import http.client
 import json
 import os
 import urllib.error
@@ -95,17 +96,18 @@ class Api:
         data = None if body is None else json.dumps(body).encode()
         request = urllib.request.Request(self.address + path, data=data, headers=self._headers, method=method)
         try:
-            with self._opener.open(request, timeout=timeout_s) as answer:
+            try:
+                answer = self._opener.open(request, timeout=timeout_s)
+            except urllib.error.HTTPError as error:
+                answer = error
+            with answer:
                 return Reply(answer.status, answer.read().decode("utf-8", "replace"))
-        except urllib.error.HTTPError as error:
-            with error:
-                return Reply(error.code, error.read().decode("utf-8", "replace"))
         except urllib.error.URLError as error:
             refused = isinstance(error.reason, ConnectionRefusedError | OSError) and not isinstance(
                 error.reason, TimeoutError | ConnectionResetError
             )
             return Reply(0, str(error.reason), sent=not refused)
-        except (OSError, ValueError) as error:  # a time limit while reading, or a torn answer
+        except (OSError, ValueError, http.client.HTTPException) as error:  # a time limit, or a torn answer
             return Reply(0, str(error) or type(error).__name__)
 
     def job(self, submission_id: str) -> Reply:
