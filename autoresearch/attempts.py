@@ -172,8 +172,9 @@ def update(where: paths.Campaign, state: State) -> State:
         known = [_slot(held[:size])[0], _slot(held[size:])[0]]
         block = _encode(data, max(known) + 1)
         if len(block) <= size:
-            os.pwrite(fd, block.ljust(size), size if known[0] > known[1] else 0)
-            os.fsync(fd)
+            with files.naming(file):
+                os.pwrite(fd, block.ljust(size), size if known[0] > known[1] else 0)
+                os.fsync(fd)
     finally:
         os.close(fd)
     if len(block) > size:

@@ -32,10 +32,11 @@ def replace(path: str, data: bytes, mode: int = 0o600) -> None:
     temporary = f"{path}.{os.getpid()}.tmp"
     fd = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, mode)
     try:
-        if kept is not None:
-            os.fchmod(fd, kept)
-        _write_all(fd, data)
-        os.fsync(fd)
+        with naming(path):
+            if kept is not None:
+                os.fchmod(fd, kept)
+            _write_all(fd, data)
+            os.fsync(fd)
         os.close(fd)
         fd = -1
         os.replace(temporary, path)
@@ -84,17 +85,28 @@ def append(path: str, line: bytes) -> None:
     """
     fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
     try:
-        size = os.fstat(fd).st_size
-        if size and os.pread(fd, 1, size - 1) != b"\n":
-            line = b"\n" + line
-        try:
-            _write_all(fd, line)
-            os.fsync(fd)
-        except OSError:
-            os.ftruncate(fd, size)
-            raise
+        with naming(path):
+            size = os.fstat(fd).st_size
+            if size and os.pread(fd, 1, size - 1) != b"\n":
+                line = b"\n" + line
+            try:
+                _write_all(fd, line)
+                os.fsync(fd)
+            except OSError:
+                os.ftruncate(fd, size)
+                raise
     finally:
         os.close(fd)
+
+
+@contextmanager
+def naming(path: str) -> Iterator[None]:
+    """Name the file in an error of a call that knows it by its number alone: which disk is full is the question."""
+    try:
+        yield
+    except OSError as error:
+        error.filename = error.filename or path
+        raise
 
 
 def _write_all(fd: int, data: bytes) -> None:
@@ -107,7 +119,8 @@ def sync_directory(path: str) -> None:
     """Make a rename in directory `path` survive a power cut."""
     fd = os.open(path or ".", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
-        os.fsync(fd)
+        with naming(path):
+            os.fsync(fd)
     finally:
         os.close(fd)
 
@@ -134,7 +147,8 @@ def locked(path: str, *, wait_s: float = 60.0, shared: bool = False, inherited: 
         while fd < 0:
             os.makedirs(os.path.dirname(path), mode=0o700, exist_ok=True)
             fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-            _wait_for(fd, kind, path, limit)
+            with naming(path):  # a network file system may have no locks to give
+                _wait_for(fd, kind, path, limit)
             if not is_named(fd, path):
                 os.close(fd)
                 fd = -1
