@@ -238,6 +238,16 @@ def test_broken_notes_are_repaired(opened: Campaign) -> None:
     assert "| approved" in Path(notes.timeline).read_text().split("\n")[-2]
 
 
+def test_a_note_with_room_for_half_of_it_is_refused_whole(opened: Campaign, monkeypatch: pytest.MonkeyPatch) -> None:
+    session.checkpoint(opened.where, "plan made")
+    notes, real = campaigns.notes_of(opened), os.write
+    before = Path(notes.timeline).read_bytes()
+    monkeypatch.setattr(os, "write", lambda fd, data: real(fd, bytes(data)[:9]))
+    with pytest.raises(OSError, match=r"No space.*/timeline.md'"):
+        session_files.append(notes, "- decision")
+    assert Path(notes.timeline).read_bytes() == before
+
+
 def test_a_checkpoint_is_cheap(opened: Campaign) -> None:
     session.checkpoint(opened.where, "plan made")
     took = []

@@ -6,6 +6,7 @@ git and the ledger by `resume`; so they are not fsynced, and a disk that is full
 
 from __future__ import annotations
 
+import errno
 import os
 import time
 from collections.abc import Iterator
@@ -133,7 +134,7 @@ def swap(path: str, text: str) -> None:
     temporary = f"{path}.{os.getpid()}.tmp"
     try:
         fd = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
-        with os.fdopen(fd, "wb") as file:
+        with files.naming(path), os.fdopen(fd, "wb") as file:
             file.write(text.encode("utf-8", "surrogateescape" if path.endswith("/session") else "replace"))
         os.replace(temporary, path)
     except OSError:
@@ -234,7 +235,9 @@ def append(notes: Notes, line: str) -> None:
             data = f"# Timeline of session {notes.name}\n\n".encode() + data
         elif os.pread(fd, 1, size - 1) != b"\n":
             data = b"\n" + data
-        if os.write(fd, data) != len(data):
-            os.ftruncate(fd, size)
+        with files.naming(notes.timeline):
+            if os.write(fd, data) != len(data):  # the disk had room for a part of it
+                os.ftruncate(fd, size)
+                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
     finally:
         os.close(fd)
