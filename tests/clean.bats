@@ -12,8 +12,10 @@ setup() {
 @test "it shows what goes and its size, and needs a yes" {
   bin experiment NAME=y OVERRIDES=value=0.6
   head -c 3000000 /dev/zero >"$(campaign_dir)/y/checkpoints/weights"
+  run_bin clean-campaign NAME=y
+  assert_refused "make clean-campaign CAMPAIGN=c NAME=y YES=1"
   run_bin clean-campaign
-  assert_refused YES=1
+  assert_refused "make clean-campaign CAMPAIGN=c YES=1"
   assert_contains "${output}" "$(campaign_dir)/y "
   assert_contains "${output}" "$(campaign_dir)/baseline "
   test -e "$(campaign_dir)/y/checkpoints/weights"

@@ -30,7 +30,8 @@ def run() -> int:
     talk.out(talk.table([[path, talk.size(size)] for path, size in sizes], ["goes", "size"]))
     talk.out("stays: ledger, summary, session notes, git branches and notes, shared caches")
     if not (knobs.flag("YES") or talk.confirmed(f"Remove these {len(targets)} directories?")):
-        raise Refused("clean-campaign", "no yes was given", "make clean-campaign YES=1")
+        meant = f"CAMPAIGN={opened.name}" + (f" NAME={name}" if name else "")  # as typed back, it removes no more
+        raise Refused("clean-campaign", "no yes was given", f"make clean-campaign {meant} YES=1")
     _remove(opened, targets, name)
     freed = talk.size(sum(size for _, size in sizes))
     session.checkpoint(opened.where, f"{session.CLEANED} {name or 'the campaign'}", f"{freed} freed")
