@@ -80,6 +80,12 @@ def run_one(opened: Campaign, state: State) -> bool:
     except AutoresearchError as refusal:
         withdraw(opened, state, refusal)
         return False
+    except OSError as error:
+        if state.phase != "reserved":
+            raise  # it may be running: the keeper brings it to its row
+        fix = "check disk space and permissions, then try again"
+        withdraw(opened, state, AutoresearchError("launch", str(error), fix))
+        return False
     finally:
         turn.over(recipes.setup_seconds(directories(opened, state).log) if turn.fd >= 0 else 0.0)
         if lease:

@@ -24,11 +24,12 @@ from autoresearch import (
     waiting,
 )
 from autoresearch.campaign import Campaign
-from autoresearch.errors import Refused
+from autoresearch.errors import AutoresearchError, Refused
 from autoresearch.launchers import Outcome
 from autoresearch.rows import Row
 from autoresearch.rules import judging
 from autoresearch.rules.judging import Result
+from autoresearch.running import devices
 from tests.campaigns import approved, row, state, under_way
 from tests.conftest import git
 
@@ -251,6 +252,21 @@ def test_a_row_without_room_is_kept_in_the_state_and_written_later(make: Make, m
     made = conclude.finish(opened, left, outcome)
     assert (made.metric_value, made.end_cause) == ("0.5", "ok")
     assert attempts.every(opened.where) == []
+
+
+def test_what_hinders_a_run_before_it_begins_is_told(make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
+    import errno
+
+    def full(**given: object) -> None:
+        raise OSError(errno.EDQUOT, "Disk quota exceeded", "/scratch/lock")
+
+    opened = make()
+    one = under_way(opened, state())
+    monkeypatch.setattr(devices, "acquire", full)
+    assert not launch.run_one(opened, one)
+    assert attempts.every(opened.where) == []
+    with pytest.raises(AutoresearchError, match=r"Disk quota exceeded: '/scratch/lock': check disk space"):
+        waiting.answer(opened, one)
 
 
 def test_a_confirming_run_that_is_withdrawn_leaves_the_row_of_its_idea(

@@ -181,7 +181,8 @@ class _Run:
         except OSError as error:
             os.close(self.complaint)
             processes.retire(self.pid)
-            raise Refused("launch", f"cannot write {command.logs}/{runfile.NAME}: {error.strerror}", "") from None
+            why = f"cannot write {command.logs}/{runfile.NAME}: {error.strerror}"
+            raise Refused("launch", why, "check disk space and permissions, then try again") from None
         finally:
             os.close(opener)  # without the byte the child ends by itself
         try:
