@@ -58,7 +58,7 @@ live('main', '--deaf' in sys.argv)
 MEMBERS = ("plain", "deaf", "session", "daemon", "bare", "main")
 
 
-def until(true: Callable[[], Any], seconds: float = 10.0) -> Any:
+def until(true: Callable[[], Any], seconds: float = 60.0) -> Any:
     """Return the first true value of `true`; fails when there is none in time."""
     limit = time.monotonic() + seconds
     while time.monotonic() < limit:
@@ -93,7 +93,7 @@ class Attempt(NamedTuple):
     fd: int
     where: Path
 
-    def outcome(self, seconds: float = 20.0) -> Outcome:
+    def outcome(self, seconds: float = 60.0) -> Outcome:
         """Wait for the end and return how the run ended."""
         assert keeper.wait(self.fd, seconds), "the keeper has not ended in time"
         for name in ("result", "rescued"):

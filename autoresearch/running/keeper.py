@@ -155,10 +155,12 @@ def _keep(
     except BrokenPipeError:
         pass  # the caller was killed meanwhile; the attempt is announced already, so it is carried out
     _daemonize(log_path, (lock, writer, *keep))
+    signal.pthread_sigmask(signal.SIG_BLOCK, (signal.SIGTERM,))  # until each of the two has its handler
     supervisor = os.fork()
     if supervisor == 0:
         _leave(lambda: _supervise(supervise))
     signal.signal(signal.SIGTERM, lambda _signum, _frame: os.kill(supervisor, signal.SIGTERM))
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, (signal.SIGTERM,))
     clean = _wait_for(supervisor)
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
     reap(ended)
@@ -172,6 +174,7 @@ def _supervise(supervise: Callable[[], None]) -> int:
     os.setsid()
     processes.become_subreaper()
     signal.signal(signal.SIGTERM, _note_term)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, (signal.SIGTERM,))
     supervise()
     return 0
 
