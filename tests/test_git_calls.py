@@ -73,9 +73,9 @@ def test_large_input_and_output_do_not_block(repo: Path) -> None:
 def test_the_time_limit_ends_the_whole_group(repo: Path, tmp_path: Path) -> None:
     before = time.monotonic()
     with pytest.raises(TryAgain, match="no answer within"):
-        Git(str(repo)).run("-c", "alias.s=!sleep 31.77 & sleep 31.77", "s", timeout=0.3)
-    assert time.monotonic() - before < 10
-    assert "sleep 31.77" not in subprocess.run(["ps", "axo", "args"], capture_output=True, text=True, check=True).stdout
+        Git(str(repo)).run("-c", "alias.s=!sleep 91.77 & sleep 91.77", "s", timeout=0.3)
+    assert time.monotonic() - before < 60
+    assert "sleep 91.77" not in subprocess.run(["ps", "axo", "args"], capture_output=True, text=True, check=True).stdout
 
 
 def test_two_run_side_by_side(repo: Path) -> None:

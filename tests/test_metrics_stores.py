@@ -426,7 +426,7 @@ def test_command_has_a_time_limit(tmp_path: Path) -> None:
     begin = time.monotonic()
     rest = program(tmp_path, "os.fork(); print(1); time.sleep(60)").removeprefix("command:")
     assert "was killed" in command.find(rest, where(tmp_path), limit_s=0.5).trouble
-    assert time.monotonic() - begin < 10
+    assert time.monotonic() - begin < 50
     assert "cannot run" in command.find("/no/such/program", where(tmp_path)).trouble
 
 

@@ -10,15 +10,21 @@ import sys
 import tempfile
 import time
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
 from autoresearch import files
 from autoresearch.errors import Usage
 from autoresearch.running import keeper, processes, runfile, runner, watchdog
-from tests.runs import MEMBERS, PYTHON, kill, living, members, root_only, start, tmpfs, tree_command, until
+from tests.runs import MEMBERS, PYTHON, Attempt, kill, living, members, root_only, start, tmpfs, tree_command, until
 
-TERM_SAVES = "import signal,sys,time\nsignal.signal(15, lambda *a: (print('saved', flush=True), sys.exit(0)))\n"
+# It says when it can save: a machine that has much to do starts a Python late.
+TERM_SAVES = (
+    "import signal,sys,time\nsignal.signal(15, lambda *a: (print('saved', flush=True), sys.exit(0)))\n"
+    "print('ready', flush=True)\n"
+)
+LATE_S = 30.0  # by which a busy machine may be late, and far less than what would be waited for in vain
 
 
 def python(code: str) -> list[str]:
@@ -27,6 +33,10 @@ def python(code: str) -> list[str]:
 
 def started(where: Path) -> None:
     until((where / "started").exists)
+
+
+def ready(run: Attempt) -> None:
+    until(lambda: (run.where / "run.log").exists() and b"ready" in run.log)
 
 
 def test_a_run_that_ends_well(hostile: Path) -> None:
@@ -96,13 +106,12 @@ def test_memory_is_the_run_s_and_never_ours(tmp_path: Path) -> None:
 
 def test_the_cap_ends_everything_and_nothing_else(tmp_path: Path) -> None:
     bystander = subprocess.Popen(["sleep", "60"])
-    begun = time.monotonic()
-    run = start(tmp_path, tree_command(tmp_path / "tree", "--deaf"), cap_s=1.0, grace_s=0.5)
+    run = start(tmp_path, tree_command(tmp_path / "tree", "--deaf"), cap_s=4.0, grace_s=0.5)
     tree = members(tmp_path / "tree")
     outcome = run.outcome()
-    assert time.monotonic() - begun < 1.0 + 0.5 + 2.0
+    assert outcome.elapsed_s < 4.0 + 0.5 + LATE_S
     assert (outcome.end_cause, outcome.exit_code) == ("timeout", 137)
-    assert outcome.reason == "reached the cap of 1 s"
+    assert outcome.reason == "reached the cap of 4 s"
     assert living(tree) == []
     assert bystander.poll() is None
     bystander.kill()
@@ -110,11 +119,11 @@ def test_the_cap_ends_everything_and_nothing_else(tmp_path: Path) -> None:
 
 
 def test_a_run_may_save_during_the_grace(tmp_path: Path) -> None:
-    run = start(tmp_path, python(TERM_SAVES + "time.sleep(60)"), cap_s=0.4, grace_s=20.0)
+    run = start(tmp_path, python(TERM_SAVES + "time.sleep(60)"), cap_s=2.0, grace_s=50.0)
     outcome = run.outcome()
     assert (outcome.end_cause, outcome.exit_code) == ("timeout", 0)
-    assert run.log == b"saved\n"
-    assert outcome.elapsed_s < 10
+    assert run.log == b"ready\nsaved\n"
+    assert outcome.elapsed_s < LATE_S
 
 
 def test_the_deadline_ends_a_run(tmp_path: Path) -> None:
@@ -135,11 +144,10 @@ def test_what_a_run_leaves_behind_is_ended_and_the_result_stays(tmp_path: Path) 
 
 def test_a_request_to_stop(tmp_path: Path) -> None:
     run = start(tmp_path, python(TERM_SAVES + "time.sleep(60)"), grace_s=20.0)
-    started(tmp_path)
-    time.sleep(0.1)
+    ready(run)
     (tmp_path / "stop").touch()
     assert run.outcome().end_cause == "stopped"
-    assert run.log == b"saved\n"
+    assert run.log == b"ready\nsaved\n"
 
 
 def test_a_request_to_stop_right_after_the_launch(tmp_path: Path) -> None:
@@ -156,16 +164,14 @@ def test_a_request_before_the_launch(tmp_path: Path) -> None:
 
 
 def test_term_to_the_supervisor_is_a_request_and_a_second_one_is_impatience(tmp_path: Path) -> None:
-    run = start(tmp_path, python("import signal,time\nsignal.signal(15, signal.SIG_IGN)\ntime.sleep(60)"), grace_s=30.0)
+    deaf = "import signal,time\nsignal.signal(15, lambda *a: print('asked', flush=True))\nprint('ready', flush=True)\n"
+    run = start(tmp_path, python(deaf + "while 1: time.sleep(60)"), grace_s=600.0)
     supervisor = run.supervisor()
-    started(tmp_path)
-    time.sleep(0.2)
-    begun = time.monotonic()
+    ready(run)
     processes.send(supervisor, signal.SIGTERM)
-    time.sleep(0.3)
+    until(lambda: b"asked" in run.log)
     processes.send(supervisor, signal.SIGTERM)
     assert run.outcome().end_cause == "stopped"
-    assert time.monotonic() - begun < 10
 
 
 def test_a_run_that_reads_its_input_gets_none(tmp_path: Path) -> None:
@@ -198,13 +204,11 @@ def test_a_result_that_only_the_keeper_saw(tmp_path: Path) -> None:
     record = until(lambda: (r := runfile.read(str(tmp_path))) and r.process and r)
     supervisor = run.supervisor()
     started(tmp_path)
-    time.sleep(0.2)
-    processes.send(supervisor, signal.SIGSTOP)
     # The keeper wakes its supervisor at once, so the run must end while both are stopped.
     keeper_process = run.keeper()
-    processes.send(keeper_process, signal.SIGSTOP)
-    processes.send(supervisor, signal.SIGSTOP)
-    until(lambda: processes._fields(supervisor.pid)[0] == b"T")
+    for process in (keeper_process, supervisor):
+        processes.send(process, signal.SIGSTOP)
+        until(lambda process=process: processes._fields(process.pid)[0] == b"T")
     (tmp_path / "go").touch()
     until(lambda: processes._fields(record.pid)[0] == b"Z")
     kill(supervisor)
@@ -225,7 +229,7 @@ def test_everything_killed(tmp_path: Path) -> None:
     assert outcome.end_cause == "lost"
     assert outcome.started_at is not None
     assert living(tree) == []
-    assert keeper.wait(run.fd, 10)
+    assert keeper.wait(run.fd, 60)
 
 
 def test_everything_killed_after_the_end_keeps_the_true_result(tmp_path: Path) -> None:
@@ -288,7 +292,9 @@ def brisk(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.usefixtures("brisk")
 def test_a_stall_is_reported(tmp_path: Path) -> None:
-    run = start(tmp_path, ["sh", "-c", "sleep 1; echo on; sleep 0.3"], settings={"STALL_MIN": "0.005"})
+    said = 'while [ "$(wc -l <said)" -lt %d ]; do sleep 0.02; done 2>/dev/null'
+    command = f"touch said; {said % 1}; echo on; {said % 2}"
+    run = start(tmp_path, ["sh", "-c", command], settings={"STALL_MIN": "0.005"})
     assert run.outcome().end_cause == "ok"
     said = (tmp_path / "said").read_text().split("\n")
     assert said[0].startswith("stalled: no output for 0.0")
@@ -302,12 +308,28 @@ def test_a_stall_ends_the_run_when_told_so(tmp_path: Path) -> None:
     assert outcome.reason.startswith("no output for")
 
 
-@pytest.mark.usefixtures("brisk")
-def test_growing_event_files_are_no_stall(tmp_path: Path) -> None:
-    (tmp_path / "events").mkdir()
-    code = "import time\nfor i in range(20):\n  open('events/e','a').write('x'); time.sleep(.05)"
-    outcome = start(tmp_path, python(code), settings={"STALL_MIN": "0.015", "STALL_STOP": "1"}).outcome()
-    assert outcome.end_cause == "ok"
+def test_growing_event_files_are_no_stall(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    now = [0.0]
+    monkeypatch.setattr(watchdog, "time", SimpleNamespace(monotonic=lambda: now[0]))
+    limits = watchdog.limits({"STALL_MIN": "1", "STALL_STOP": "1"}, disk_paths=(), growing=(str(tmp_path),))
+    reader, writer = os.pipe()
+    os.set_blocking(reader, False)
+    said: list[str] = []
+    rounds = watchdog._Rounds(limits, str(tmp_path / "run.log"), lambda: False, said.append, os.getpid(), writer)
+    for second in range(300):
+        now[0] = float(second)
+        if second <= 180 and second % 30 == 0:
+            with open(tmp_path / "events", "a") as file:
+                file.write("x")
+        rounds._log()
+        if second == 180:
+            with pytest.raises(BlockingIOError):
+                os.read(reader, 1)
+            assert said == []
+    assert os.read(reader, 1 << 16).startswith(b"stalled no output for 1")
+    assert len(said) == 1
+    os.close(reader)
+    os.close(writer)
 
 
 def test_the_watchdog_killed_is_replaced(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -332,14 +354,20 @@ def test_the_watchdog_killed_is_replaced(tmp_path: Path, monkeypatch: pytest.Mon
 def test_a_hung_file_system_does_not_hold_up_the_cap(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The look at the disk never comes back: the watchdog hangs, the supervisor does not."""
     monkeypatch.setattr(watchdog.disk, "look", lambda path: time.sleep(600))
-    begun = time.monotonic()
-    outcome = start(tmp_path, ["sleep", "60"], cap_s=1.0).outcome()
+    outcome = start(tmp_path, ["sleep", "600"], cap_s=1.0).outcome()
     assert outcome.end_cause == "timeout"
-    assert time.monotonic() - begun < 1.0 + 0.3 + 2.0
+    assert outcome.elapsed_s < 1.0 + 0.3 + LATE_S
 
 
-def test_memory_of_several_processes_counts_together(tmp_path: Path) -> None:
-    code = "import os,time\nfor i in range(2): os.fork()\nb=bytearray(60<<20)\ntime.sleep(1.5)"
+def test_memory_of_several_processes_counts_together(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    # It looks often, however dear a look is: on a busy machine the next one would come when all is over.
+    monkeypatch.setattr(watchdog.memory, "SHARE", 1e9)
+    monkeypatch.setattr(watchdog.memory, "USUAL_S", 0.1)
+    code = (
+        "import os,time\nmain=os.getpid()\nfor i in range(2): os.fork()\nb=bytearray(60<<20)\n"
+        "open(f'up{os.getpid()}','w')\nif os.getpid()!=main: time.sleep(60)\n"
+        "while sum(n[:2]=='up' for n in os.listdir())<4: time.sleep(.01)\ntime.sleep(2)"
+    )
     outcome = start(tmp_path, python(code)).outcome()
     assert outcome.memory_source == "pss"
     assert outcome.memory_gb is not None
@@ -365,7 +393,7 @@ def test_knobs() -> None:
 def test_a_launch_that_cannot_be_recorded_runs_nothing(tmp_path: Path) -> None:
     (tmp_path / runfile.NAME).mkdir()
     run = start(tmp_path, ["touch", "ran"])
-    assert keeper.wait(run.fd, 20)
+    assert keeper.wait(run.fd, 60)
     assert "cannot write" in (tmp_path / "keeper.log").read_text()
     assert not (tmp_path / "ran").exists()
 
@@ -374,7 +402,7 @@ def test_a_launch_that_cannot_be_recorded_runs_nothing(tmp_path: Path) -> None:
 def test_a_small_disk_filled_by_the_run(tmp_path: Path) -> None:
     with tmpfs(tmp_path / "scratch", "size=20m") as scratch:
         run = start(scratch / "logs", ["sh", "-c", "cat /dev/zero > fill"], settings={"DISK_RESERVE_GB": "0"})
-        assert keeper.wait(run.fd, 20)
+        assert keeper.wait(run.fd, 60)
         record = runfile.read(str(scratch / "logs"))
         assert record is not None
         assert record.outcome is not None  # its room had been held back
@@ -384,11 +412,11 @@ def test_a_small_disk_filled_by_the_run(tmp_path: Path) -> None:
 @root_only
 def test_a_disk_that_fills_slowly_leaves_time_to_save(tmp_path: Path) -> None:
     code = TERM_SAVES + "f=open('fill','wb')\nwhile 1: f.write(bytes(200_000)); f.flush(); time.sleep(.01)"
-    with tmpfs(tmp_path / "scratch", "size=60m") as scratch:
-        run = start(scratch / "logs", python(code), settings={"DISK_RESERVE_GB": "0.02"}, grace_s=10.0)
+    with tmpfs(tmp_path / "scratch", "size=120m") as scratch:  # seconds from the reserve to the last byte
+        run = start(scratch / "logs", python(code), settings={"DISK_RESERVE_GB": "0.08"}, grace_s=10.0)
         outcome = run.outcome()
         assert outcome.end_cause == "disk"
-        assert run.log == b"saved\n"
+        assert run.log == b"ready\nsaved\n"
         assert os.statvfs(scratch).f_bavail > 0
 
 
@@ -397,7 +425,7 @@ def test_inodes_exhausted(tmp_path: Path) -> None:
     code = "import time\nfor i in range(1000): open(f'f{i}','w')"
     with tmpfs(tmp_path / "scratch", "size=20m,nr_inodes=40") as scratch:
         run = start(scratch / "logs", python(code), settings={"DISK_RESERVE_GB": "0"})
-        assert keeper.wait(run.fd, 20)
+        assert keeper.wait(run.fd, 60)
         record = runfile.read(str(scratch / "logs"))
         assert record is not None
         assert record.outcome is not None
