@@ -62,8 +62,11 @@ plan_words=(CAMPAIGN=c CMD=./train.sh METRIC=val_accuracy DIRECTION=max)
   assert_refused "changed since it was approved"
   assert_equal "$(git for-each-ref refs/heads | wc -l)" 1
   assert_equal "$(find "${scratch}" -mindepth 1)" ""
-  bin approve YES=1
+  run_bin approve YES=1
+  assert_contains "${stderr}" "next: make baseline CAMPAIGN=c"
   bin baseline
+  run_bin approve YES=1
+  assert_contains "${stderr}" "next: make status CAMPAIGN=c"
 }
 
 @test "the same plan again asks for nothing new" {

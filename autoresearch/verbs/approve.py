@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import getpass
+import os
 
 from autoresearch import attempts, campaign, files, knobs, paths, plan, planning, talk
 from autoresearch.errors import Refused
@@ -27,7 +28,8 @@ def run() -> int:
         campaign.approve(where, made, data, by=user())
     session.checkpoint(where, f"{session.APPROVED} the plan", f"stop rule: {made.stop or 'none given'}")
     campaign.remember(where)
-    talk.note(f"approved; next: make baseline CAMPAIGN={where.name}")
+    begun = attempts.every(where) or os.path.exists(campaign.open_any().ledger_path)
+    talk.note(f"approved; next: make {'status' if begun else 'baseline'} CAMPAIGN={where.name}")
     return 0
 
 
@@ -50,6 +52,4 @@ def user() -> str:
     try:
         return getpass.getuser()
     except (KeyError, OSError):
-        import os
-
         return f"uid {os.getuid()}"
