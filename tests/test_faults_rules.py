@@ -58,7 +58,8 @@ def test_the_fresh_runs_of_a_keep_can_be_made_after_a_kill(
     """Nothing is launched that nobody asks for; what is asked for are fresh runs of that keep, and no row is twice."""
     lab = Lab(train_repo(make_repo), tmp_path / "s", hermetic, stop="5 experiments", REPEATS="3")
     lab.ok("baseline")
-    call = lab.spawn("experiment", **idea("b", "sleep=0.5 value=0.7"))
+    second_lasts = """ "code=time.sleep(60 * given['log_dir'].endswith('/2'))" """
+    call = lab.spawn("experiment", **idea("b", f"value=0.7 {second_lasts}"))
     until(lambda: any(path.endswith("/b/logs/2") for path in lab.began()))
     kill_all(of_lab(lab))
     kill_all(of_lab(lab))
@@ -75,21 +76,21 @@ def test_the_fresh_runs_of_a_keep_can_be_made_after_a_kill(
 
 
 def test_the_deadline_outlives_a_kill(make_repo: Callable[..., Path], tmp_path: Path, hermetic: Path) -> None:
-    lab = Lab(train_repo(make_repo), tmp_path / "s", hermetic, stop="6s total, 1s each")
+    lab = Lab(train_repo(make_repo), tmp_path / "s", hermetic, stop="16s total, 4s each")
     began = time.monotonic()
     lab.ok("baseline")
-    call = lab.spawn("experiment", **idea("a", "sleep=0.9"))
+    call = lab.spawn("experiment", **idea("a", "sleep=3"))
     until(lambda: any("/a/" in path for path in lab.began()))
     kill_all(of_lab(lab))
     ended(call)
     left = lab.status()["remaining_s"]
-    assert left <= 6.0
+    assert left <= 16.0
     while lab.idea(f"e{len(lab.rows())}").returncode == 0:
-        assert time.monotonic() - began < 20
-    assert time.monotonic() - began > 3.0
+        assert time.monotonic() - began < 60
+    assert time.monotonic() - began > 8.0
     last = max(lab.check(), key=lambda row: row.finished_at)
-    assert last.status != "lost"
-    assert lab.status()["remaining_s"] < 1.0
+    assert last.end_cause != "lost"
+    assert lab.status()["remaining_s"] < 4.0
 
 
 def test_a_busy_device(make_repo: Callable[..., Path], tmp_path: Path, hermetic: Path) -> None:
@@ -98,7 +99,7 @@ def test_a_busy_device(make_repo: Callable[..., Path], tmp_path: Path, hermetic:
     second = Lab(train_repo(make_repo, "two"), tmp_path / "s", hermetic, name="d")
     first.ok("baseline")
     second.ok("baseline")
-    first.ok("experiment", DETACH="1", **idea("y", "sleep=50"))
+    first.ok("experiment", DETACH="1", **idea("y", "sleep=600"))
     until(lambda: any("/y/" in path for path in first.began()))
     late = second.idea("z", WAIT="1s")
     assert late.returncode == 75, late
@@ -134,16 +135,16 @@ def test_a_new_rule_reaches_what_waits_for_a_device(
 ) -> None:
     """An extension lets it wait longer, a rule that is met by then ends the waiting at once."""
     holder = Lab(train_repo(make_repo, "one"), tmp_path / "s", hermetic)
-    lab = Lab(train_repo(make_repo, "two"), tmp_path / "s", hermetic, name="d", stop="4s total")
+    lab = Lab(train_repo(make_repo, "two"), tmp_path / "s", hermetic, name="d", stop="12s total")
     holder.ok("baseline")
     lab.ok("baseline")
     began = time.monotonic()
-    holder.ok("experiment", DETACH="1", **idea("y", "sleep=50"))
+    holder.ok("experiment", DETACH="1", **idea("y", "sleep=600"))
     until(lambda: any("/y/" in path for path in holder.began()))
     waiting = lab.spawn("experiment", **idea("z"))
     until(lambda: "waiting" in str(lab.status()["running"]))
     lab.ok("extend", STOP="1h total", YES="1")
-    until(lambda: time.monotonic() - began > 5)
+    until(lambda: time.monotonic() - began > 13)
     assert waiting.poll() is None
     late = lab.spawn("experiment", **idea("w"))
     until(lambda: len(lab.status()["running"]) == 2)
@@ -164,25 +165,23 @@ def test_the_clock_is_set_during_a_run(
     make_repo: Callable[..., Path], tmp_path: Path, hermetic: Path, before: str, after: str
 ) -> None:
     """The cap, the elapsed time and what is left of a total time are those that passed; its log is not taken as old."""
-    lab = Lab(train_repo(make_repo), tmp_path / "s", hermetic, stop="1h total, 2s each")
+    lab = Lab(train_repo(make_repo), tmp_path / "s", hermetic, stop="1h total, 5s each")
     clock = tmp_path / "clock"
     clock.write_text("+0\n")
     lab.env |= {**FAKE, "FAKETIME_TIMESTAMP_FILE": str(clock), "FAKETIME_NO_CACHE": "1"}
     lab.ok("baseline")
     clock.write_text(f"{before}\n")
-    for name, words, cause in (("y", "sleep=30", "timeout"), ("z", "sleep=0.7 value=0.9", "ok")):
+    for name, words, cause in (("y", "sleep=300", "timeout"), ("z", "sleep=0.7 value=0.9", "ok")):
         call = lab.spawn("experiment", **idea(name, words))
         until(lambda name=name: any(f"/{name}/" in path for path in lab.began()))
-        began = time.monotonic()
         clock.write_text(f"{after}\n")
         lab.ok("status")
         done = ended(call)
-        assert time.monotonic() - began < 10
         row = lab.row(name)
         assert row.end_cause == cause, done
         assert (row.metric_value, row.status) == (("0.000000", "crash") if name == "y" else ("0.9", "keep")), row
-        assert (2 if name == "y" else 0.7) / 60 - 0.01 <= float(row.elapsed_min) < 5 / 60
-        assert 3500 < lab.status()["remaining_s"] <= 3600
+        assert (5 if name == "y" else 0.7) / 60 - 0.01 <= float(row.elapsed_min) < 1  # the clock was set by hours
+        assert 3400 < lab.status()["remaining_s"] <= 3600
         clock.write_text(f"{before}\n")
     lab.check()
 
@@ -194,13 +193,15 @@ def test_summer_time_ends_during_a_run(
 ) -> None:
     """Local time falls back an hour; the time left and the elapsed time do not notice."""
     ends = datetime.fromisoformat("2026-10-25T01:00:00+00:00").timestamp()
-    ahead = {"FAKETIME": f"{ends - 3 - time.time():+.0f}", "TZ": "Europe/Berlin"}
+    there = time.time() + 12  # the hour is over by then, and a run goes on
+    ahead = {"FAKETIME": f"{ends - there:+.0f}", "TZ": "Europe/Berlin"}
     lab = Lab(train_repo(make_repo), tmp_path / "s", hermetic, stop=rule, env={**FAKE, **ahead})
     lab.ok("baseline")
-    assert lab.idea("y", "sleep=4").returncode == 0
+    length = there - time.time() + 2
+    assert lab.idea("y", f"sleep={length}").returncode == 0
     row = lab.row("y")
-    assert row.started_at.startswith("2026-10-25T00:59:5"), row.started_at
-    assert row.finished_at.startswith("2026-10-25T01:00:0"), row.finished_at
-    assert row.elapsed_min == "0.07"
-    assert 1780 < lab.status()["remaining_s"] <= 1800
+    assert row.started_at.startswith("2026-10-25T00:59:"), row.started_at
+    assert row.finished_at.startswith("2026-10-25T01:00:"), row.finished_at
+    assert length / 60 - 0.01 <= float(row.elapsed_min) < 1
+    assert 1700 < lab.status()["remaining_s"] <= 1800
     lab.check()

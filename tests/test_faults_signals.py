@@ -148,9 +148,7 @@ def test_make_is_sent_a_signal(lab: Lab, number: int, delay: float) -> None:
 
 
 def test_detach_wait_tail_stop(lab: Lab) -> None:
-    began = time.monotonic()
-    assert lab.ok("experiment", DETACH="1", **idea("y", "sleep=30")).strip() == "y"
-    assert time.monotonic() - began < 5
+    assert lab.ok("experiment", DETACH="1", **idea("y", "sleep=600")).strip() == "y"
     late = lab.call("wait", NAME="y", TIMEOUT="1s")
     assert late.returncode == 75
     assert "still runs" in late.stderr
@@ -169,8 +167,8 @@ def test_detach_wait_tail_stop(lab: Lab) -> None:
 
 def test_wait_and_stop_come_before_the_launch(lab: Lab) -> None:
     """Whoever waits for an attempt that is being prepared meets its result."""
-    for name, verb in (("a", "wait"), ("b", "stop"), ("c", "wait")):
-        call = lab.spawn("experiment", **idea(name, "sleep=0.2"))
+    for name, verb, length in (("a", "wait", 0.2), ("b", "stop", 600), ("c", "wait", 0.2)):
+        call = lab.spawn("experiment", **idea(name, f"sleep={length}"))
         until(lambda name=name: f"{name}.json" in lab.states())
         done = lab.call(verb, NAME=name)
         assert done.returncode in (0, 4), done
@@ -180,7 +178,7 @@ def test_wait_and_stop_come_before_the_launch(lab: Lab) -> None:
 
 
 def test_a_request_to_stop_ends_the_repeats_too(lab: Lab) -> None:
-    lab.ok("experiment", DETACH="1", REPEATS="5", **idea("y", "sleep=0.4"))
+    lab.ok("experiment", DETACH="1", REPEATS="5", **idea("y", "sleep=20"))
     until(lambda: launched(lab, "y"))
     lab.call("stop", NAME="y")
     rows = [row for row in lab.check() if row.experiment == "y"]
