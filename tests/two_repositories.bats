@@ -155,6 +155,11 @@ setup() {
   assert_contains "${stderr}" "a secret is in there"
   assert_equal "$(git -C "${remote}" for-each-ref)" ""
   rm .git/hooks/pre-push
+  printf '#!/bin/sh\nexit 1\n' >"${remote}/hooks/pre-receive"
+  chmod +x "${remote}/hooks/pre-receive"
+  run_bin share YES=1
+  assert_refused "see above: put that right; nothing is ever forced"
+  rm "${remote}/hooks/pre-receive"
   bin share YES=1
   prefix=$(sed -n 's/^prefix = "\(.*\)"/\1/p' "$(records)/plan.toml")
   assert_equal "$(git -C "${remote}" for-each-ref --format='%(refname)')" \

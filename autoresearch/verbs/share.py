@@ -29,7 +29,8 @@ def run() -> int:
         for line in done.err.splitlines()[:SHOWN]:
             talk.note(f"| {reason(line)}")
         fix = "put that right"
-        if f"{NOTES} -> {NOTES} (".encode() in done.err:  # somebody has shared notes since
+        refused = [line for line in done.err.splitlines() if f"{NOTES} -> {NOTES} (".encode() in line]
+        if any(b"[rejected]" in line for line in refused):  # by git here: somebody has shared notes since
             git = command.show(["git", "-C", opened.where.repository])
             into = "refs/notes/theirs"
             fix = f"{git} fetch {remote} {NOTES}:{into} && {git} notes --ref=autoresearch merge {into}, then again"
