@@ -314,6 +314,7 @@ branches() {
   assert_equal "${output}" y
   run_bin status
   assert_contains "${output}" "running    y "
+  [[ ${output} == *$'\n'"branch     autoresearch/"*"-c/y"$'\n'* ]]
   run_bin experiment NAME=y OVERRIDES=value=1
   assert_refused "under way"
   run_bin wait NAME=y TIMEOUT=0.2s

@@ -131,6 +131,9 @@ def lines(facts: dict[str, object]) -> list[str]:
         f"campaign   {facts['campaign']}: {facts['objective'] or 'no objective given'}",
         f"metric     {facts['metric']} ({facts['direction']})",
     ]
+    worked_on = facts["running"][-1] if facts["running"] else facts["latest"]  # type: ignore[index]
+    if isinstance(worked_on, dict):
+        out.append(f"branch     {worked_on['branch']}")
     for label in ("baseline", "best", "latest"):
         found = facts[label]
         if isinstance(found, dict):
