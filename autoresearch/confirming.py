@@ -123,12 +123,16 @@ def settle(campaign: Campaign, row: Row, pairs: int) -> None:
 
 def decide(campaign: Campaign, rows: Sequence[Row], idea: Row, pairs: int) -> verdict.Verdict:
     """Return the verdict that the fresh pairs of an idea give."""
+    from autoresearch.git import hypothesis
+
     other, fresh = parents.owner_of(rows, compared_commit(rows, idea)), fresh_runs(rows, idea)
+    added, removed = hypothesis.lines(campaign.git, idea.parent_commit, idea.commit)
     return verdict.conclude(
         confirmation(rows, idea, pairs),
         judging.spread(campaign, rows),
         campaign.plan.direction,
         first=verdict.Verdict("discard", idea.reason),
+        lines_delta=added - removed,
         guards=[why for row in fresh if (why := row.reason.partition(judging.GUARD)[2].split("; ")[0])],
         comparable=judging.one_place(fresh),
         name=other.experiment if other else "",

@@ -286,10 +286,12 @@ def test_a_confirming_run_that_is_withdrawn_leaves_the_row_of_its_idea(
 
 def test_a_kill_between_the_last_confirming_row_and_the_verdict_loses_none(make: Make) -> None:
     opened = make()
-    commit = git(Path(opened.where.repository), "rev-parse", "HEAD")
+    repo = Path(opened.where.repository)
+    git(repo, "commit", "-q", "--allow-empty", "-m", "y")
+    parent, commit = git(repo, "rev-parse", "HEAD^", "HEAD").split()
     why, made_for = "unconfirmed: better than baseline by 0.4", judging.confirming("y")
-    base = row("baseline", 0.5, verdict_by="rule")
-    fields = {"commit": commit, "parent_commit": base.commit, "verdict_by": "rule"}
+    base = row("baseline", 0.5, commit=parent, verdict_by="rule")
+    fields = {"commit": commit, "parent_commit": parent, "verdict_by": "rule"}
     for one in (
         base,
         row("y", 0.9, "discard", reason=why, **fields),
@@ -308,6 +310,25 @@ def test_a_kill_between_the_last_confirming_row_and_the_verdict_loses_none(make:
     rows = opened.rows()
     assert [(found.id, found.status) for found in rows] == [(i, "keep") for i in ("baseline", "y", "baseline.2", "y.2")]
     assert rows[1].reason.startswith("confirmed: better than baseline by 0.28 in 1 fresh pairs")
+
+
+def test_simpler_is_kept_also_where_the_fresh_pairs_show_no_gain(make: Make) -> None:
+    opened = make(noise="0.01")
+    repo = Path(opened.where.repository)
+    (repo / "train.py").write_text("")
+    git(repo, "commit", "-qam", "less")
+    commits = {"baseline": git(repo, "rev-parse", "HEAD^"), "y": git(repo, "rev-parse", "HEAD")}
+    fields = {"commit": commits["y"], "parent_commit": commits["baseline"], "verdict_by": "rule"}
+    idea = row("y", 0.9, "discard", reason="unconfirmed: better than baseline by 0.4", **fields)
+    fresh = {"attempt": 2, "reason": judging.confirming("y")}
+    rows = [
+        row("baseline", 0.5, commit=commits["baseline"]),
+        idea,
+        row("baseline", 0.5, commit=commits["baseline"], **fresh),
+        row("y", 0.5, "discard", **fields, **fresh),
+    ]
+    found = confirming.decide(opened, rows, idea, 1)
+    assert (found.status, found.reason.partition(",")[0]) == ("keep", "simpler: 1 fewer lines")
 
 
 @pytest.mark.parametrize("cause", ["stopped", "lost", "launcher", "disk"])
