@@ -44,10 +44,8 @@ def check(where: paths.Campaign, path: str) -> None:
     if info.st_dev != device or info.st_uid != os.geteuid():
         raise Refused("clean-campaign", f"{path} is on another disk or another account's", fix)
     for mount in disk.mounts():
-        if os.path.commonpath([real, mount.point]) == real:
-            raise Refused(
-                "clean-campaign", f"{mount.point} is mounted inside", f"umount {mount.point}, then call again"
-            )
+        if os.path.commonpath([real, mount]) == real:
+            raise Refused("clean-campaign", f"{mount} is mounted inside", f"umount {mount}, then call again")
 
 
 def remove(where: paths.Campaign, path: str) -> None:

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from autoresearch.errors import Refused, TryAgain
-from autoresearch.git import Git, eviction, treerecords
+from autoresearch.git import Git, eviction, strays, treerecords
 from autoresearch.git.trees import Pool
 from tests.conftest import git
 from tests.runs import root_only, tmpfs, until
@@ -108,6 +108,18 @@ def test_a_tree_in_which_git_still_works_is_not_removed(pool: Pool, monkeypatch:
     with treerecords.writing(pool.directory, 1), pytest.raises(TryAgain, match="still works in"):
         eviction.evict(pool)
     assert treerecords.listing(pool.directory) == {1: "free"}
+
+
+@root_only
+def test_a_mount_is_found_whatever_is_in_its_path(tmp_path: Path) -> None:
+    ours = tmp_path / "a b\\040\tc\nd"
+    ours.mkdir()
+    with tmpfs(ours / "mounted", "size=1m") as mounted:
+        assert strays.mounts_below(str(ours)) == [str(mounted)]
+        (mounted / "theirs").touch()
+        with pytest.raises(OSError, match="is mounted in it"):
+            strays.erase(str(ours))
+        assert (mounted / "theirs").exists()
 
 
 @root_only

@@ -139,11 +139,10 @@ def _refuse_mounts(path: str) -> None:
 
 def mounts_below(path: str) -> list[str]:
     """Return the mount points at or below a directory, bind mounts too."""
+    from autoresearch.running import disk
+
     inside = os.path.realpath(path)
     try:
-        with open("/proc/self/mountinfo", "rb") as file:
-            points = [line.split(b" ")[4] for line in file]
+        return [name for name in disk.mounts() if name == inside or name.startswith(inside + "/")]
     except OSError:
         return [inside] if os.path.ismount(inside) else []
-    names = [os.fsdecode(point.replace(b"\\040", b" ").replace(b"\\011", b"\t")) for point in points]
-    return [name for name in names if name == inside or name.startswith(inside + "/")]

@@ -138,25 +138,10 @@ def check(paths: Sequence[str], min_free_gb: float, min_free_pct: float) -> list
     return found
 
 
-class Mount(NamedTuple):
-    """One line of /proc/self/mountinfo."""
-
-    point: str
-    kind: str  # ext4, tmpfs, nfs4, ...
-    source: str
-    options: tuple[str, ...]
-
-
-def mounts() -> list[Mount]:
-    """Return the mounted file systems in the order of mounting; later ones hide earlier ones."""
-    found = []
+def mounts() -> list[str]:
+    """Return where file systems are mounted, bind mounts too; does not touch any of them."""
     with open("/proc/self/mountinfo", encoding="utf-8", errors="surrogateescape") as file:
-        for line in file:
-            before, _, after = line.rstrip("\n").partition(" - ")
-            fields, tail = before.split(" "), after.split(" ")
-            if len(fields) > 5 and len(tail) > 1:
-                found.append(Mount(_plain(fields[4]), tail[0], _plain(tail[1]), tuple(fields[5].split(","))))
-    return found
+        return [_plain(line.split(" ", 5)[4]) for line in file]
 
 
 def _plain(text: str) -> str:
@@ -167,6 +152,5 @@ def _plain(text: str) -> str:
 
 
 def is_mount(path: str) -> bool:
-    """Tell whether something is mounted exactly at `path`; does not touch the file system itself."""
-    wanted = os.path.normpath(path)
-    return any(mount.point == wanted for mount in mounts())
+    """Tell whether something is mounted exactly at `path`."""
+    return os.path.normpath(path) in mounts()
