@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import subprocess
 import sys
@@ -193,6 +194,20 @@ def test_giving_back_twice_is_harmless(repo: Path, pool: Pool, artifacts: Path) 
     pool.acquire(head(repo), "one")
     assert pool.give_back("one", str(artifacts)).reused
     assert pool.give_back("one", str(artifacts)) == ([], "", [], [], [], False)
+
+
+def test_a_tree_whose_record_cannot_be_read_now_is_not_forgotten(
+    repo: Path, pool: Pool, artifacts: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fails(path: str, mode: str) -> None:
+        raise OSError(errno.EIO, "Input/output error", path)
+
+    pool.acquire(head(repo), "one")
+    with monkeypatch.context() as disk:
+        disk.setattr(treerecords, "open", fails, raising=False)
+        with pytest.raises(OSError, match="Input/output error"):
+            pool.give_back("one", str(artifacts))
+    assert pool.give_back("one", str(artifacts)).reused
 
 
 def test_all_trees_of_an_owner_come_back(repo: Path, pool: Pool, artifacts: Path) -> None:

@@ -118,12 +118,16 @@ def listing(pool: str) -> dict[int, str]:
 
 
 def read(pool: str, number: int, state: str) -> Record | None:
-    """Return a tree's record; None when it is gone or damaged."""
+    """Return a tree's record; None when it is gone or damaged.
+
+    Raises:
+        OSError: it cannot be read now; taken for gone, the tree of a run would be nobody's to give back for ever.
+    """
     try:
         with open(_path(pool, number, state), "rb") as file:
             fields = json.loads(file.read())
         return Record(**{**fields, "number": number})
-    except (OSError, ValueError, TypeError):
+    except (FileNotFoundError, ValueError, TypeError):
         return None
 
 
