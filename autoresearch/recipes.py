@@ -228,20 +228,42 @@ def setup_seconds(log: str) -> float:
 
 
 def values_at(opened: Campaign, commit: str, words: list[str]) -> dict[str, str]:
-    """Return the recipe's values at a commit with override words applied, flat; without a recipe the words alone."""
-    flat = {word.partition("=")[0].lstrip("+~"): word.partition("=")[2] for word in words}
+    """Return the recipe's values at a commit with override words applied, flat; without a recipe the words alone.
+
+    Words that are no overrides of a recipe, `--lr 0.1` say, stand beside its values.
+    """
+    flat = _by_key(words)
     if not opened.plan.recipe.endswith((".yaml", ".yml")):
         return flat
     from autoresearch.nemo_rl import resolve
 
     with _recipe_at(opened, commit) as folder:
-        if not folder:
-            return flat
-        try:
-            found = resolve.resolve(folder, opened.plan.recipe, env=os.environ, overrides=words, use_checkout=False)
-        except (AutoresearchError, OSError):
-            return flat
-    return _flat(found.values)
+        for applied, beside in ((words, {}), ([], flat)) if folder else ():
+            try:
+                found = resolve.resolve(
+                    folder, opened.plan.recipe, env=os.environ, overrides=applied, use_checkout=False
+                )
+            except (AutoresearchError, OSError):
+                continue
+            return _flat(found.values) | beside
+    return flat
+
+
+def _by_key(words: list[str]) -> dict[str, str]:
+    """Return what words set, by key: `key=value`, `--key=value`, `--key value ...`, or a word alone."""
+    found: dict[str, str] = {}
+    option = ""
+    for word in words:
+        key, given, value = word.partition("=")
+        if given:
+            found[key.lstrip("+~")], option = value, ""
+        elif word.startswith("-") and not word[1:2].isdigit():
+            found[word], option = "", word
+        elif option:
+            found[option] = f"{found[option]} {word}".lstrip()
+        else:
+            found[word.lstrip("+~")] = ""
+    return found
 
 
 def _flat(values: Any, prefix: str = "") -> dict[str, str]:

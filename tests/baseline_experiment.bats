@@ -347,6 +347,8 @@ branches() {
   run_bin compare NAME=y WITH=baseline
   assert_status 0
   assert_contains "${output}" 0.6
+  run bash -c "${stderr##*the whole diff: }"
+  assert_status 0
   run_bin series NAME=y
   assert_equal "${output}" $'step\tvalue\n\t0.6'
   run_bin status JSON=1

@@ -44,3 +44,15 @@ def test_words_may_name_what_the_idea_or_its_parent_brought(repo: Path, tmp_path
             recipes.check_overrides(opened, [word], commit=commit)
     with pytest.raises(Usage, match="is set by autoresearch"):
         recipes.check_overrides(opened, ["logger.log_dir=/x"], commit=side)
+
+
+def test_words_of_a_command_line_are_values_beside_those_of_the_recipe(repo: Path, tmp_path: Path) -> None:
+    (repo / "a.yaml").write_text("model: {depth: 4}\n")
+    git(repo, "add", "a.yaml")
+    git(repo, "commit", "-qm", "recipe")
+    opened = approved(repo, tmp_path / "scratch", recipe="a.yaml")
+    commit = git(repo, "rev-parse", "HEAD")
+    assert recipes.values_at(opened, commit, ["model.depth=5"]) == {"model.depth": "5"}
+    words = ["--lr", "-1e-4", "--amp", "--sizes", "1", "2", "--out=x"]
+    options = {"--lr": "-1e-4", "--amp": "", "--sizes": "1 2", "--out": "x"}
+    assert recipes.values_at(opened, commit, words) == {"model.depth": "4"} | options

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Sequence
 from typing import Any
 
@@ -33,7 +34,8 @@ def run() -> int:
         talk.out(f"  {line}")
     if len(facts["files"]) > SHOWN_FILES:
         talk.out(f"  ... and {len(facts['files']) - SHOWN_FILES} more files")
-    talk.note(f"the whole diff: git -C {opened.where.repository} diff {right.commit[:12]} {left.commit[:12]}")
+    place = shlex.quote(opened.where.repository)
+    talk.note(f"the whole diff: git -C {place} diff {right.commit[:12]} {left.commit[:12]}")
     return 0
 
 
