@@ -176,10 +176,7 @@ def test_a_lock_is_free_after_kill_9_and_not_inherited(hostile: Path) -> None:
         assert files.is_locked(lock)
         holder.kill()
         holder.wait()
-        limit = time.monotonic() + 5
-        while files.is_locked(lock) and time.monotonic() < limit:
-            time.sleep(0.01)
-        assert not files.is_locked(lock)
+        until(lambda: not files.is_locked(lock))
         os.kill(child, 0)
     finally:
         os.kill(child, signal.SIGKILL)

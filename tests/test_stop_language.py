@@ -225,11 +225,11 @@ def test_too_long() -> None:
 
 @pytest.mark.parametrize("text", ["1h " * 330, "0" * 999, "stop" + " " * 990, "a" * 999, "1h,", "(" * 999, "の" * 999])
 def test_long_nonsense_is_refused_quickly(text: str) -> None:
-    from time import perf_counter
+    from time import process_time  # of this process alone: a busy machine does not count
 
-    began = perf_counter()
+    began = process_time()
     refused(text)
-    assert perf_counter() - began < 1
+    assert process_time() - began < 1
 
 
 PARTS = ["50", "10h", "1h30m", "experiments", "total", "each", "or", "and", ",", "until", "2026-12-01T07:00", "+09:00"]
