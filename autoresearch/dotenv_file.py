@@ -117,7 +117,9 @@ def warnings(path: str) -> list[str]:
     if info.st_uid != os.geteuid():
         found.append(f"{path} is not yours")
     if info.st_mode & 0o077:
-        found.append(f"{path} can be read by others: chmod 600 {path}")
+        from shlex import quote
+
+        found.append(f"{path} can be read by others: chmod 600 {quote(path)}")
     return found
 
 

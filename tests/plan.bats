@@ -286,7 +286,7 @@ plan_words=(CAMPAIGN=c CMD=./train.sh METRIC=val_accuracy DIRECTION=max)
   mkdir "${base}/elsewhere"
   run_bin doctor SCRATCH="${base}/elsewhere"
   assert_contains "${output}" "ok    scratch: ${base}/elsewhere: SCRATCH"
-  assert_contains "${output}" "warn  limit: nothing ends a run that hangs"
+  assert_contains "${output}" "warn  limit: nothing ends a run that hangs: make plan CAMPAIGN=c STOP="
   bin extend STOP='20 experiments, 1h each' YES=1
   run_bin doctor
   assert_lacks "${output}" "warn  limit"

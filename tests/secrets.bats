@@ -187,7 +187,12 @@ nowhere() {
   git rm -q .gitignore
   run_bin doctor
   assert_contains "${output}" "warn  .env: git does not ignore it"
-  eval "$(sed -n 's/.*takes it: //p' <<<"${output}")"
+  (cd / && eval "$(sed -n 's/.*takes it: //p' <<<"${output}")")
+  run_bin doctor
+  assert_lacks "${output}" "warn  .env"
+  chmod 644 .env
+  run_bin doctor
+  (cd / && eval "$(sed -n 's/.*can be read by others: //p' <<<"${output}")")
   run_bin doctor
   assert_lacks "${output}" "warn  .env"
   git add -f .env

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 import shutil
 import sys
 from collections.abc import Callable, Iterator
@@ -120,7 +121,8 @@ def _needs(made: Plan) -> Iterator[Finding]:
         fix = f"add a line {key}=... to {made.repository}/.env, mode 600"
         yield Finding("FAIL", "secrets", f"the plan needs {key}, which has no value", fix)
     if not (made.recipe_timeout_s or made.rules.keys() & {"each_s", "total_s", "until"}):
-        yield Finding("warn", "limit", "nothing ends a run that hangs", "make extend STOP='..., 1h each'")
+        fix = f"make plan CAMPAIGN={made.campaign} STOP='..., 1h each', then make approve"
+        yield Finding("warn", "limit", "nothing ends a run that hangs", fix)
     for remark in made.notes:
         yield Finding("warn", "recipe", remark)
 
@@ -149,7 +151,7 @@ def _secrets(top: str) -> Iterator[Finding]:
     names = ", ".join(key for key in campaign.secret_keys() if os.environ.get(key)) or "no keys"
     yield Finding("ok", ".env", f"{file}: {names}")
     for warning in dotenv_file.warnings(file):
-        yield Finding("warn", ".env", warning, f"chmod 600 {file}")
+        yield Finding("warn", ".env", warning)  # it ends with the remedy
     yield from guarded(".env", lambda: _known_to_git(top))
 
 
@@ -157,10 +159,11 @@ def _known_to_git(top: str) -> Iterator[Finding]:
     """Look whether git has the file, or would take it at the user's next `git add -A`."""
     git = Git(top, drop_env_keys=campaign.secret_keys())
     if git.run("ls-files", "-z", "--", ".env"):
-        fix = "git rm --cached .env, and new keys where it was pushed"
+        fix = f"git -C {shlex.quote(top)} rm --cached .env, and new keys where it was pushed"
         yield Finding("warn", ".env", "git tracks it: whoever gets a branch gets the secrets", fix)
     elif git.run("ls-files", "-z", "--others", "--exclude-standard", "--", ".env"):
-        fix = 'echo /.env >>"$(git rev-parse --git-path info/exclude)"'
+        exclude = os.fsdecode(git.run("rev-parse", "--path-format=absolute", "--git-path", "info/exclude")[:-1])
+        fix = f"echo /.env >>{shlex.quote(exclude)}"
         yield Finding("warn", ".env", "git does not ignore it: `git add -A` takes it", fix)
 
 
