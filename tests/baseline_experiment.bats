@@ -309,7 +309,7 @@ branches() {
 
 @test "DETACH returns at once, wait answers as the run ended, stop ends it with its row" {
   with_baseline
-  run_bin experiment NAME=y OVERRIDES='sleep=1 value=0.6' DETACH=1
+  run_bin experiment NAME=y OVERRIDES='wait value=0.6' DETACH=1
   assert_status 0
   assert_equal "${output}" y
   run_bin status
@@ -319,6 +319,7 @@ branches() {
   assert_refused "under way"
   run_bin wait NAME=y TIMEOUT=0.2s
   assert_status 75
+  touch "${HOME}/go"
   run_bin wait NAME=y
   assert_status 0
   assert_contains "${output}" "y: val_accuracy 0.6"
@@ -389,10 +390,11 @@ branches() {
 
 @test "a row that has no note yet is no difference between the ledger and git" {
   with_baseline
-  bin experiment NAME=y OVERRIDES='sleep=2 value=0.6' HYPOTHESIS='a: b' DETACH=1
+  bin experiment NAME=y OVERRIDES='wait value=0.6' HYPOTHESIS='a: b' DETACH=1
   until_true 20 test -e "$(campaign_dir)/y/logs/run.log"
   exec 9>"${repo}/.git/autoresearch.lock"
   flock 9
+  touch "${HOME}/go"
   until_true 20 grep -q $'\ty\t1\t' "$(records)/results.tsv"
   run_bin ledger
   exec 9>&-

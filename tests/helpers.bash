@@ -39,8 +39,8 @@ hermetic_setup() {
 }
 
 # make_repo [NAME]: a repository with a tiny training; sets repo and enters it.
-# The training prints `val_accuracy: V` with V from the file `value` or a word value=V; exit=N, sleep=N, say=TEXT; `env` keeps its
-# environment in the artifacts, `leak` prints a secret.
+# The training prints `val_accuracy: V` with V from the file `value` or a word value=V; exit=N, sleep=N, say=TEXT; `wait` ends
+# when there is a file ${HOME}/go, `env` keeps its environment in the artifacts, `leak` prints a secret.
 make_repo() {
   repo=${base}/${1:-repo}
   mkdir -p -- "${repo}"
@@ -54,6 +54,7 @@ for word in "$@"; do
     value=*) value=${word#*=} ;;
     exit=*) code=${word#*=} ;;
     sleep=*) sleep "${word#*=}" ;;
+    wait) until [ -e "${HOME}/go" ]; do sleep 0.05; done ;;
     say=*) printf '%s\n' "${word#*=}" ;;
     leak) printf 'my key is %s\n' "${WANDB_API_KEY}" ;;
     env) env -0 >"${ARTIFACT_DIR}/env" ;;

@@ -29,6 +29,11 @@ has_row() {
   [[ -e $(records)/results.tsv ]] && grep -qE "$1" "$(records)/results.tsv"
 }
 
+shows_running() {
+  run_bin status
+  [[ ${output} == *"running    $1 "* ]]
+}
+
 @test "a tmux session runs an experiment, which outlives the session" {
   type -P tmux >/dev/null || skip "tmux is not installed"
   with_baseline
@@ -39,13 +44,12 @@ has_row() {
   # Without a config of the machine, on a server of its own; otherwise as it is written.
   tmux() { command tmux -f /dev/null -S "${socket}" "$@"; }
   OVERRIDES_OF_README=$(sed -n "s/.*OVERRIDES='\([^']*\)'.*/\1/p" <<<"${line}")
-  eval "${line/OVERRIDES=\'${OVERRIDES_OF_README}\'/OVERRIDES=\'sleep=1.25 value=0.6\'}" 3>&-
+  eval "${line/OVERRIDES=\'${OVERRIDES_OF_README}\'/OVERRIDES=\'wait value=0.6\'}" 3>&-
   name=$(sed -n 's/.* NAME=\([a-z0-9-]*\).*/\1/p' <<<"${line}")
-  until_true 20 pgrep -f 'sleep 1.25' >/dev/null
-  run_bin status
-  assert_contains "${output}" "running    ${name} "
+  until_true 20 shows_running "${name}"
   tmux kill-server
   socket=
+  touch "${HOME}/go"
   until_true 20 has_row $'\tkeep\texperiment: '"${name}"
   assert_equal "$(field "${name}" metric_value) $(field "${name}" end_cause)" "0.6 ok"
 }
