@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import errno
 from collections.abc import Callable
 from pathlib import Path
+from typing import IO, Any
 
 import pytest
 
@@ -110,3 +112,19 @@ def test_an_entry_of_the_user_is_not_touched(repo: Path, tmp_path: Path) -> None
     before = {path: path.read_bytes() for path in Path(common, "worktrees").rglob("*") if path.is_file()}
     entries.mend(common)
     assert {path: path.read_bytes() for path in Path(common, "worktrees").rglob("*") if path.is_file()} == before
+
+
+def test_what_cannot_be_read_for_a_moment_is_left_alone(
+    repo: Path, pool: Pool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fails(path: str, **given: Any) -> IO[str]:
+        if path.endswith("/HEAD"):
+            raise OSError(errno.EIO, "Input/output error", path)
+        return open(path, **given)
+
+    git(repo, "branch", "ar/c/y")
+    tree = Path(pool.open_for("y", git(repo, "rev-parse", "HEAD"), "ar/c/y").path)
+    with monkeypatch.context() as disk:
+        disk.setattr(entries, "open", fails, raising=False)
+        entries.mend(pool.common)
+    assert git(tree, "symbolic-ref", "HEAD") == "refs/heads/ar/c/y"

@@ -29,10 +29,13 @@ def mend(common: str) -> None:
         return
     for name in names:
         directory = os.path.join(entries, name)
-        commondir, head = _read(directory, "commondir"), _read(directory, "HEAD")
-        if commondir and head.strip("0"):
-            continue
-        commit = _commit_of(_read(directory, "gitdir"))
+        try:
+            commondir, head = _read(directory, "commondir"), _read(directory, "HEAD")
+            if commondir and head.strip("0"):
+                continue
+            commit = _commit_of(_read(directory, "gitdir"))
+        except OSError:
+            continue  # what cannot be read now may be whole
         if commit is None:
             continue
         if not head.strip("0") and not commit:
@@ -48,7 +51,7 @@ def _read(directory: str, name: str) -> str:
     try:
         with open(os.path.join(directory, name), encoding="utf-8", errors="surrogateescape") as file:
             return file.read().rstrip("\n")
-    except OSError:
+    except FileNotFoundError:
         return ""
 
 
