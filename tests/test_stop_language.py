@@ -75,6 +75,7 @@ def refused(text: str, tz: str | None = None) -> tuple[str, str]:
         ("合計10時間、各1時間", Rules(total_s=36000, each_s=3600)),
         ("合計１０時間，各１時間", Rules(total_s=36000, each_s=3600)),
         ("実験50回または合計10時間、各1時間", Rules(experiments=50, total_s=36000, each_s=3600)),
+        ("合計10時間か、実験50回", Rules(experiments=50, total_s=36000)),
         ("実験50回か合計10時間", Rules(experiments=50, total_s=36000)),
         ("全体で10時間まで、実験ごとに1時間半", Rules(total_s=36000, each_s=5400)),
         ("実験50回、合計10時間のいずれか早い方", Rules(experiments=50, total_s=36000)),

@@ -80,7 +80,8 @@ FORMS: tuple[tuple[str, str], ...] = (  # of equally long matches the first is t
     ("gpu_hours", rf"(?:合計)?GPU時間(?:は|:)?\s*{_REAL}(?:時間)?{_END}{_TAIL_JA}"),
     ("gpu_hours", rf"(?:合計)?GPU\s*{_REAL}\s*時間{_TAIL_JA}"),
 )
-_OR = r"(?:[,、]\s*)?(?:(?<![A-Za-z0-9_])or(?![A-Za-z0-9_])|または|又は|もしくは|あるいは|か(?!つ))|[,、]"
+_OR_JA = r"(?:または|又は|もしくは|あるいは|か(?!つ))(?:\s*[,、])?"
+_OR = rf"(?:[,、]\s*)?(?:(?<![A-Za-z0-9_])or(?![A-Za-z0-9_])|{_OR_JA})|[,、]"
 _AND = r"(?:[,、]\s*)?(?:(?<![A-Za-z0-9_])(?:and|plus)(?![A-Za-z0-9_])|&&?|かつ|及び|および|と)"
 SEPARATOR = re.compile(rf"\s*(?:(?P<all>{_AND})|(?P<any>{_OR}))\s*", FLAGS)
 CLOSING = re.compile(
