@@ -15,6 +15,7 @@ from autoresearch import (
     conclude,
     durations,
     environment,
+    files,
     knobs,
     launchers,
     paths,
@@ -372,6 +373,6 @@ def prepare(opened: Campaign, state: State) -> State:
     environment.forget_bytecode(opened.where, state.tree)
     script = os.path.join(at.logs, "command.sh")
     fd = os.open(script, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o700)
-    with os.fdopen(fd, "w", encoding="utf-8", errors="surrogateescape") as file:
+    with files.naming(script), os.fdopen(fd, "w", encoding="utf-8", errors="surrogateescape") as file:
         file.write(command.script(state.argv, state.tree, run.exports))
     return attempts.update(opened.where, state._replace(command=command.show(state.argv)))

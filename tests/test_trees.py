@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import os
 import subprocess
@@ -15,6 +16,7 @@ from autoresearch.errors import Refused
 from autoresearch.git import Git, eviction, freshness, treerecords
 from autoresearch.git.trees import Pool
 from tests.conftest import git, snapshot
+from tests.runs import root_only, tmpfs
 
 FILES = {
     "train.py": "print(1)\n",
@@ -208,6 +210,18 @@ def test_a_tree_whose_record_cannot_be_read_now_is_not_forgotten(
         with pytest.raises(OSError, match="Input/output error"):
             pool.give_back("one", str(artifacts))
     assert pool.give_back("one", str(artifacts)).reused
+
+
+@root_only
+def test_the_full_disk_of_the_trees_is_named(repo: Path, tmp_path: Path) -> None:
+    with tmpfs(tmp_path / "disk", "size=64k") as disk:
+        pool = Pool(Git(str(repo)), str(disk / ".trees"))
+        (disk / ".trees").mkdir()
+        with open(disk / "everything", "wb", buffering=0) as file, contextlib.suppress(OSError):
+            while True:
+                file.write(bytes(4096))
+        with pytest.raises(OSError, match=r"No space left.*/\.trees/1\.owner'"):
+            pool.acquire(head(repo), "one")
 
 
 def test_all_trees_of_an_owner_come_back(repo: Path, pool: Pool, artifacts: Path) -> None:

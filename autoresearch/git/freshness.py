@@ -12,6 +12,7 @@ import os
 from collections.abc import Collection
 from typing import NamedTuple
 
+from autoresearch import files
 from autoresearch.git import Git
 from autoresearch.git.spawn import Running
 
@@ -98,7 +99,7 @@ def copy_index(source: str, target: str) -> None:
     with open(source, "rb") as file:
         data, times = file.read(), os.fstat(file.fileno())
     temporary = f"{target}.{os.getpid()}.new"
-    with open(temporary, "wb") as file:
+    with files.naming(target), open(temporary, "wb") as file:
         file.write(data)
     os.utime(temporary, ns=(times.st_atime_ns, times.st_mtime_ns))
     os.replace(temporary, target)

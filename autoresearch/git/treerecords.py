@@ -136,7 +136,7 @@ def write(pool: str, record: Record, state: str = "owner") -> None:
     path = _path(pool, record.number, state)
     temporary = f"{path}.{os.getpid()}.tmp"
     try:
-        with open(temporary, "w", encoding="utf-8") as file:
+        with files.naming(path), open(temporary, "w", encoding="utf-8") as file:
             json.dump(record._asdict(), file)
         os.replace(temporary, path)
     except OSError:
