@@ -9,11 +9,16 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from hypothesis import HealthCheck, settings
 
 from autoresearch.git import Git
 from autoresearch.git.trees import Pool
 
 ROOT = Path(__file__).resolve().parent.parent
+# A busy machine is no failure of what is tested.
+settings.register_profile("busy", settings.default, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("busy")
+
 DROPPED = ("GIT_", "MAKE", "MFLAGS", "AR_", "XDG_", "WANDB_", "HF_", "RAY_", "SLURM_", "CUDA_", "PYTHON", "BASH_ENV")
 GIT_CONFIG = """[user]
 \tname = A Researcher

@@ -54,7 +54,7 @@ def test_what_is_shown_splits_into_the_same_words(argv: list[str]) -> None:
 
 
 @given(st.lists(TEXT, max_size=4), TEXT)
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 def test_the_script_repeats_the_run_byte_for_byte(words: list[str], value: str) -> None:
     import tempfile
 

@@ -147,7 +147,7 @@ TEXTS = st.text(st.characters(codec="utf-8", exclude_characters="\0\r", exclude_
 
 
 @given(st.dictionaries(st.from_regex(r"K[A-Z0-9_]{0,8}", fullmatch=True), TEXTS, max_size=5))
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 def test_single_quoted_values_come_back(pairs: dict[str, str]) -> None:
     import tempfile
 

@@ -202,7 +202,7 @@ def blocks(data: bytes, sizes: list[int]) -> Iterator[bytes]:
         data = data[size:]
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(
     st.binary(max_size=300),
     st.lists(st.tuples(st.integers(0, 300), st.lists(st.integers(1, 40), max_size=20)), max_size=6),

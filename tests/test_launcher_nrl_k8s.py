@@ -30,7 +30,7 @@ SOURCE = os.environ.get("NRL_K8S_SRC", "")
 
 
 @given(st.text(st.characters(exclude_characters="\r\n", exclude_categories=["Cs", "Cc"])))
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 def test_escaping_comes_back_unchanged(text: str) -> None:
     body = yaml.safe_load(yaml.safe_dump({"x": manifests.escaped(text + "${a}" + text)}, allow_unicode=False))
     assert OmegaConf.create(body)["x"] == text + "${a}" + text

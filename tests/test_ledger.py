@@ -55,7 +55,7 @@ def test_unescape_takes_anything(text: str) -> None:
 
 
 @given(st.lists(ROWS, max_size=4))
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 def test_rows_come_back(rows: list[Row]) -> None:
     import tempfile
 

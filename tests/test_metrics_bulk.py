@@ -20,7 +20,7 @@ from hypothesis import strategies as st
 from autoresearch import metrics
 from autoresearch.metrics import aggregate, backwards, bulk, child, console, sweep, template
 
-RELAXED = settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None, max_examples=150)
+RELAXED = settings(suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture], max_examples=150)
 
 LINES = (
     "step {i} loss 2.5 NAME: 0.{i}",

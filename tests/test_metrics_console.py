@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from autoresearch import metrics
 
-RELAXED = settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None, max_examples=60)
+RELAXED = settings(suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture], max_examples=60)
 
 
 def read(path: Path, text: str | bytes, metric: str = "val_bpb", **more: object) -> metrics.Reading:

@@ -19,7 +19,7 @@ from autoresearch import metrics
 from autoresearch.errors import Usage
 from autoresearch.metrics import tensorboard, wandb
 
-RELAXED = settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None, max_examples=50)
+RELAXED = settings(suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture], max_examples=50)
 
 
 def varint(value: int) -> bytes:

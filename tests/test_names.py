@@ -51,7 +51,7 @@ ENDS = st.sampled_from(["", "", ".", ".lock", "..", "\n", "-", "x" * 60])
 
 
 @given(st.builds(lambda *parts: "".join(parts), st.sampled_from(["a", "0", "-", ""]), ODD, ENDS))
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 def test_what_passes_is_taken_by_git_and_by_a_disk(name: str) -> None:
     try:
         names.check("NAME", name)
@@ -67,7 +67,7 @@ def test_what_passes_is_taken_by_git_and_by_a_disk(name: str) -> None:
 
 
 @given(st.from_regex(r"[A-Za-z0-9][A-Za-z0-9._-]{0,20}(/[A-Za-z0-9][A-Za-z0-9._-]{0,20}){0,3}", fullmatch=True))
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 def test_a_prefix_that_passes_is_taken_by_git(prefix: str) -> None:
     try:
         names.check_prefix(prefix)

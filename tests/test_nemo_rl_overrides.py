@@ -165,7 +165,7 @@ WORDS = st.builds(
 )
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(WORDS)
 def test_a_word_that_quick_lets_through_is_one_that_check_does(word: str) -> None:
     found = resolve(str(SHAPE), "grpo-tiny-2n8g.v1", env={}, use_checkout=False)
@@ -191,7 +191,7 @@ TEXTS = st.one_of(
 PLAIN = st.one_of(TEXTS, st.integers(), st.floats(allow_nan=False), st.booleans(), st.none())
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 @given(st.recursive(PLAIN, lambda below: st.lists(below, max_size=3) | st.dictionaries(st.sampled_from("abc"), below)))
 def test_a_quoted_value_comes_back_as_it_was(value: Any) -> None:
     assert back(value) == value

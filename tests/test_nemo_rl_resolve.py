@@ -309,7 +309,7 @@ KEYS = st.sampled_from(["a", "b", "c"])
 TREES = st.recursive(SCALARS, lambda below: st.dictionaries(KEYS, below, max_size=3) | st.lists(SCALARS, max_size=2))
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(st.lists(st.dictionaries(KEYS, TREES, max_size=3), min_size=1, max_size=4))
 def test_any_chain_merges_as_one_would_by_hand_and_every_leaf_has_a_line(
     tmp_path_factory: pytest.TempPathFactory, chain: list[dict[str, Any]]

@@ -36,7 +36,7 @@ FIELDS = st.fixed_dictionaries(
 
 
 @given(FIELDS)
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 def test_any_plan_comes_back(fields: dict[str, Any]) -> None:
     import tempfile
 

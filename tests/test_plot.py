@@ -17,7 +17,7 @@ SVG = "{http://www.w3.org/2000/svg}"
 
 
 @given(st.lists(st.tuples(VALUES, st.sampled_from(["keep", "discard", "crash", ""]))), st.sampled_from(["max", "min"]))
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=80)
 def test_every_attempt_has_a_mark_inside_the_drawing(points: list[tuple[float | None, str]], direction: str) -> None:
     rows = [row(f"e{place}", value, status) for place, (value, status) in enumerate(points)]
     tree = ElementTree.fromstring(plot.svg("c", "m", rows, direction))
@@ -30,7 +30,7 @@ def test_every_attempt_has_a_mark_inside_the_drawing(points: list[tuple[float | 
 
 
 @given(NAMES, NAMES, NAMES)
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=80)
 def test_any_text_gives_valid_xml(title: str, metric: str, name: str) -> None:
     ElementTree.fromstring(plot.svg(title, metric, [row("x", 0.5)._replace(experiment=name)], "max"))
 

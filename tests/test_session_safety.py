@@ -56,7 +56,7 @@ def test_no_text_can_pose_as_a_heading_a_fence_or_an_instruction(opened: Campaig
     check_harmless(campaigns.notes_of(opened))
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(st.text(max_size=80))
 def test_any_text_becomes_one_harmless_line(text: str) -> None:
     line = session_text.quoted(text, [])

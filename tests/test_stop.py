@@ -336,7 +336,7 @@ class Model:
         return status == "keep" and value is not None and all(value > old for old in kept)
 
 
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=400)
 @given(RULES, EVENTS)
 def test_never_earlier_never_later(rules: Rules, events: list[tuple[str, str, float, int]]) -> None:
     model, now, first, serial = Model(rules), START, None, 0

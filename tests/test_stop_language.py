@@ -237,7 +237,7 @@ PARTS = ["50", "10h", "1h30m", "experiments", "total", "each", "or", "and", ",",
 PARTS += ["target", "0.8", ">=", "acc", "plateau", "8", "crashes in a row", "GPU-hours", "合計", "実験", "回", "時間"]
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 @given(st.one_of(st.text(max_size=60), st.lists(st.sampled_from(PARTS), max_size=12).map(" ".join)))
 def test_any_text_is_read_or_refused(text: str) -> None:
     try:
