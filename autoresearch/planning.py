@@ -277,7 +277,8 @@ def _launcher(made: Plan) -> str:
         found for found in launchers.load("local").check(made.settings, made.gpus, made.nodes) if found.level == "FAIL"
     ]
     if fails:
-        why = f"the recipe does not fit this machine ({fails[0].detail}), so where it runs is a question"
+        lacks = f"{fails[0].what}: {fails[0].detail}"
+        why = f"the recipe does not fit this machine ({lacks}), so where it runs is a question"
         raise Refused("LAUNCHER", why, "add LAUNCHER=slurm, ray or nrl-k8s, or FORCE_LOCAL=1 LAUNCHER=local")
     return "local"
 

@@ -102,6 +102,12 @@ def test_nonsense_is_wrong_use(make: Make, repo: Path, knobs: dict[str, str | No
     assert not (repo / "reports").exists()
 
 
+def test_a_recipe_that_does_not_fit_says_what_it_lacks(make: Make, repo: Path) -> None:
+    (repo / "a.yaml").write_text("cluster: {num_nodes: 1, gpus_per_node: 1000}\ngrpo: {max_num_steps: 1}\n")
+    with pytest.raises(Refused, match=r"does not fit this machine \(GPUs: the recipe needs 1000, "):
+        make(RECIPE="a.yaml")
+
+
 def test_gpu_hours_need_the_number_of_gpus(make: Make) -> None:
     with pytest.raises(Usage, match="GPU-hours") as caught:
         make(STOP="10 GPU-hours")
