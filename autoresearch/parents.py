@@ -50,7 +50,13 @@ def choose(campaign: Campaign, rows: Sequence[Row], wanted: str) -> Parent:
         return Parent(row.commit, row.experiment)
     if wanted == BASELINE:
         raise Refused("baseline", "there is none yet", "make baseline")
-    commit = campaign.git.commit(wanted)
+    try:
+        commit = campaign.git.commit(wanted)
+    except Refused as error:
+        if error.what != "git":
+            raise
+        why = f"{wanted!r} is neither an experiment that has run nor a commit"
+        raise Refused("PARENT", why, "make summarize lists the experiments") from None
     owner = owner_of(rows, commit)
     return Parent(commit, owner.experiment if owner else "")
 

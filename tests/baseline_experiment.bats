@@ -93,6 +93,8 @@ branches() {
   assert_refused ALLOW_EMPTY=1
   run_bin experiment NAME=y FILES=value
   assert_refused value
+  run_bin experiment NAME=y OVERRIDES=value=1 PARENT=nothing
+  assert_refused "PARENT: 'nothing' is neither"
   for words in PARENT=nothing "OVERRIDES='open" FILES=none FILES=/etc/passwd FILES=../x PATCH=none FILES=.git/config; do
     run_bin experiment NAME=y FILES=value "${words}"
     [[ ${status} == 2 || ${status} == 3 ]]
