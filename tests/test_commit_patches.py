@@ -298,7 +298,7 @@ def test_release(repo: Path, pool: Pool, tmp_path: Path) -> None:
     assert (tmp_path / "a/left_in_tree/mine.log").read_text() == "ignored, not lost\n"
     assert not path.exists()
     assert git(repo, "worktree", "list").count("\n") == 0
-    with pytest.raises(Refused, match="has no tree"):
+    with pytest.raises(Refused, match="has no tree: make start NAME=y"):
         pool.release("y", str(tmp_path / "a"))
 
 

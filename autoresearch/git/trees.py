@@ -192,7 +192,7 @@ class Pool:
 
         tree = self.find(owner)
         if tree is None:
-            raise Refused("release", f"{owner!r} has no tree", "see: make status")
+            raise Refused("release", f"{owner!r} has no tree", f"make start NAME={owner} gives it one")
         return eviction.release(self, tree, artifacts)
 
     def _mend(self) -> None:
