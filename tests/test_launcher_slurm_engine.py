@@ -7,6 +7,7 @@ import multiprocessing
 import os
 import signal
 import subprocess
+import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -71,7 +72,7 @@ def test_success_takes_every_byte_and_writes_no_secret(launcher: Slurm, hostile:
     run = Run(launcher, make_job(hostile, python(code, *words), cap_s=50.0))
     outcome = run.result()
     assert (outcome.end_cause, outcome.exit_code) == ("ok", 0)
-    assert outcome.elapsed_s < 5.0
+    assert outcome.elapsed_s < 40.0
     assert outcome.started_at == pytest.approx(run.recorder.began[0], abs=5) if run.recorder.began else True
     told = json.loads(Path(run.job.log_path).read_text())
     assert told == [words, True, run.job.tree, run.job.exports["HF_HOME"], len(SECRET)]
@@ -94,7 +95,7 @@ def test_our_cap_ends_the_whole_tree(launcher: Slurm, tmp_path: Path) -> None:
     code = "import subprocess,time;subprocess.Popen(['setsid','sleep','4242.5']);print(1,flush=True);time.sleep(60)"
     outcome = Run(launcher, make_job(tmp_path, python(code), cap_s=2.0)).result()
     assert outcome.end_cause == "timeout"
-    assert 1.0 <= outcome.elapsed_s < 15.0
+    assert 1.0 <= outcome.elapsed_s < 40.0
     wait_until(lambda: not marked("4242.5"), 10)
 
 
@@ -282,14 +283,21 @@ def test_canary(tmp_path: Path, hostile: Path) -> None:
 
 
 def test_a_canary_waits_in_the_queue_as_long_as_a_run_may(hostile: Path, tmp_path: Path) -> None:
-    stranger = slurm("sbatch", "--parsable", "--exclusive", "--output=/dev/null", "--wrap=sleep 8")
+    stranger = slurm("sbatch", "--parsable", "--exclusive", "--output=/dev/null", "--wrap=sleep 600")
     wait_until(lambda: slurm("squeue", "-h", "-j", stranger, "-o", "%T") == "RUNNING")
     given_up = module.canary({"QUEUE_LIMIT": "1s"}, str(hostile), [str(tmp_path)])
     assert (given_up.level, "no answer yet (PENDING" in given_up.detail) == ("FAIL", True)
     stopped = module.canary({}, str(hostile), [str(tmp_path)], stop=lambda: True)
     assert (stopped.level, "given up" in stopped.detail) == ("FAIL", True)
     said: list[str] = []
-    found = module.canary({}, str(hostile), [str(tmp_path)], wait_s=3.0, say=said.append)
+    leaves = threading.Timer(7.0, slurm, ("scancel", stranger))
+
+    def say(text: str) -> None:
+        if not said:
+            leaves.start()
+        said.append(text)
+
+    found = module.canary({}, str(hostile), [str(tmp_path)], wait_s=6.0, say=say)
     assert (found.level, said[0].startswith("canary job: PENDING")) == ("ok", True)
 
 

@@ -112,10 +112,12 @@ def test_runs_that_share_it_say_so(tmp_path: Path) -> None:
     job_id = take(tmp_path / "hold")
     launcher, settings = Slurm(Limits(last_poll_s=1.0)), {"SLURM_HOLD": job_id}
     try:
-        long = Run(launcher, make_job(tmp_path, ["sleep", "5"], "camp-long", settings=settings))
+        until_go = ["sh", "-c", 'until [ -e "$1" ]; do sleep 0.1; done', "sh", str(tmp_path / "go")]
+        long = Run(launcher, make_job(tmp_path, until_go, "camp-long", settings=settings))
         long.wait_started()
-        short = Run(launcher, make_job(tmp_path, ["sleep", "2"], "camp-short", settings=settings))
+        short = Run(launcher, make_job(tmp_path, ["sleep", "6"], "camp-short", settings=settings))
         assert short.result().reason == f"not alone in allocation {job_id}: camp-long"
+        (tmp_path / "go").touch()
         assert long.result().reason == f"not alone in allocation {job_id}: camp-short"
         alone = Run(launcher, make_job(tmp_path, ["sleep", "2"], "camp-alone", settings=settings)).result()
         assert (alone.end_cause, alone.reason) == ("ok", "")
