@@ -54,6 +54,10 @@ def ctrl_c_ends(opened: Campaign, state: State) -> Iterator[None]:
         signal.signal(signal.SIGINT, ask)
     try:
         yield
+    except AutoresearchError as error:  # it was withdrawn before it ran, say: that is said too
+        if not asked:
+            raise
+        print(error, file=sys.stderr, flush=True)
     finally:
         signal.signal(signal.SIGINT, before)
     if asked:

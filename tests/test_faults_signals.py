@@ -106,6 +106,19 @@ def test_ctrl_c_ends_the_script_around_a_verb(lab: Lab, verb: str) -> None:
     lab.check()
 
 
+def test_ctrl_c_ends_the_script_around_a_run_that_still_waits(lab: Lab) -> None:
+    lab.ok("experiment", DETACH="1", **idea("x", "sleep=30"))
+    line = shlex.join(lab.argv("experiment", {"REPO": str(lab.repo), **idea("y", "sleep=30")}))
+    terminal = Terminal(lab, "experiment", ["bash", "-c", f"{line}; echo went on"])
+    until(lambda: not terminal.read(0.05) or "y waiting for the device" in lab.call("status").stdout)
+    terminal.ctrl_c()
+    text = terminal.end()
+    assert "withdrawn" in text
+    assert "went on" not in text
+    lab.ok("stop", NAME="x")
+    lab.check()
+
+
 @pytest.mark.parametrize("seed", range(12))
 def test_ctrl_c_at_any_moment(lab: Lab, seed: int) -> None:
     """Before the launch nothing is left but perhaps the branch; after it there is a row. Nothing runs on."""
