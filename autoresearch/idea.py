@@ -142,6 +142,11 @@ def chosen_overrides(opened: Campaign, start: Start) -> list[str]:
     else:
         before = parents.overrides_of(opened, start.parent)
     words = merge(before, own)
+    if own and start.last and words != before:
+        inherited = parents.overrides_of(opened, start.parent)
+        stay = [word for word in words[: -len(own)] if word not in inherited]
+        if stay:
+            talk.note(f"{shlex.join(stay)} of its earlier attempt stays: another NAME starts without")
     if own and opened.plan.recipe:
         from autoresearch import recipes
 

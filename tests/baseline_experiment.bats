@@ -205,7 +205,8 @@ branches() {
   assert_status 4
   run_bin experiment NAME=y
   assert_refused REPEAT=1
-  bin experiment NAME=y OVERRIDES='exit=0'
+  run_bin experiment NAME=y OVERRIDES='exit=0'
+  assert_contains "${stderr}" "value=0.9 of its earlier attempt stays"
   assert_equal "$(field y metric_value 2) $(field y command 2)" "0.9 ./train.sh value=0.9 exit=0"
   assert_equal "$(git rev-parse "$(field y branch)") $(git rev-parse "$(field y commit 2)^")" \
     "$(field y commit 2) $(field y commit 1)"
