@@ -9,11 +9,12 @@ import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from typing import IO, Any
 
 import pytest
 
 from autoresearch.errors import Refused
-from autoresearch.git import Git, eviction, freshness, treerecords
+from autoresearch.git import Git, eviction, freshness, submodules, treerecords
 from autoresearch.git.trees import Pool
 from tests.conftest import git, snapshot
 from tests.runs import root_only, tmpfs
@@ -212,6 +213,26 @@ def test_a_tree_whose_record_cannot_be_read_now_is_not_forgotten(
     assert pool.give_back("one", str(artifacts)).reused
 
 
+def test_a_tree_is_made_whole_or_not_at_all(
+    repo: Path, pool: Pool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fails(path: str, mode: str, **given: Any) -> IO[Any]:
+        looked.append(path)
+        if [name.endswith("/.git") for name in looked].count(True) == 2:
+            raise OSError(errno.EIO, "Input/output error", path)
+        return open(path, mode, **given)
+
+    looked: list[str] = []
+    (tmp_path / "here").mkdir()
+    monkeypatch.chdir(tmp_path / "here")
+    with monkeypatch.context() as disk:
+        disk.setattr(submodules, "open", fails, raising=False)
+        with pytest.raises(OSError, match="Input/output error"):
+            pool.acquire(head(repo), "one")
+    assert os.listdir(".") == []
+    assert content(pool.acquire(head(repo), "two").path) == fresh(repo, tmp_path, head(repo))
+
+
 @root_only
 def test_the_full_disk_of_the_trees_is_named(repo: Path, tmp_path: Path) -> None:
     with tmpfs(tmp_path / "disk", "size=64k") as disk:
@@ -356,6 +377,13 @@ def test_a_stash_of_the_run_is_reported(repo: Path, pool: Pool, artifacts: Path)
     (tree / "train.py").write_text("x")
     git(tree, "stash")
     assert "stash" in pool.give_back("one", str(artifacts)).remarks[0]
+
+
+def test_a_stash_that_git_only_packed_meanwhile_is_no_change(repo: Path, pool: Pool, artifacts: Path) -> None:
+    git(repo, "update-ref", "refs/stash", "HEAD")
+    pool.acquire(head(repo), "one")
+    git(repo, "pack-refs", "--all")
+    assert pool.give_back("one", str(artifacts)).remarks == []
 
 
 def test_commits_of_the_run_are_kept_and_its_tree_goes(repo: Path, pool: Pool, artifacts: Path) -> None:

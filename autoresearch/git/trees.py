@@ -295,11 +295,15 @@ class Pool:
 
     def _remarks(self, record: Record) -> list[str]:
         found = []
-        if _stash(self.common) != record.stash:
+        if _stash(self.common) != record.stash and self._packed_stash() != record.stash:
             found.append("refs/stash changed while it ran (a stash of the run, or your own)")
         if moved := self._moved_to(record):
             found.append(f"it moved HEAD in its tree to {moved[:12]}")
         return found
+
+    def _packed_stash(self) -> str:
+        """Return refs/stash as git tells it, which may have moved it to its packed refs meanwhile."""
+        return os.fsdecode(self.git.call("rev-parse", "-q", "--verify", "refs/stash").out).strip()
 
     def _moved_to(self, record: Record) -> str:
         """Return the commit to which a run has moved HEAD in its tree, `nothing` for none, "" when it has not."""
