@@ -85,11 +85,15 @@ def write_reason(tree: str, reason: str) -> None:
 
 
 def git_directory(tree: str) -> str:
-    """Return the git directory of a linked worktree from its `.git` file, "" when that is gone or broken."""
+    """Return the git directory of a linked worktree from its `.git` file, "" when that is gone or broken.
+
+    Raises:
+        OSError: it cannot be read now.
+    """
     try:
         with open(os.path.join(tree, ".git"), "rb") as file:
             text = file.read(8192)
-    except OSError:
+    except (FileNotFoundError, NotADirectoryError, IsADirectoryError):
         return ""
     if not text.startswith(b"gitdir: "):
         return ""
