@@ -110,6 +110,13 @@ def test_simpler_and_equal_is_kept(make: Make) -> None:
     assert (found.status, found.reason[:22]) == ("keep", "simpler: 12 fewer line")
 
 
+def test_a_baseline_that_misses_a_guard_says_so(make: Make) -> None:
+    made = state("baseline", role="baseline")
+    known = Result(0.9, "ok", "", {"memory_gb": 80.0})
+    found = judging.judge(make(guard="memory <= 70"), [], made, known).verdict
+    assert (found.status, found.reason) == ("keep", "baseline; it misses the guard: memory unknown, not <= 70")
+
+
 def test_a_guard_holds_a_keep_back(make: Make) -> None:
     found = judged(make(guard="memory_gb <= 70"), [BASE], 0.9).verdict
     assert found.status == "discard"

@@ -50,7 +50,7 @@ def judge(campaign: Campaign, rows: Sequence[Row], state: State, result: Result)
         failed = failed_guards(campaign, result.guards) if state.experiment == state.idea else []
         return _confirming(rows, state, candidate, failed)
     if state.experiment == parents.BASELINE:
-        return Judged(verdict.judge_baseline(candidate), None)
+        return Judged(_baseline(campaign, candidate, result), None)
     before = parents.judged(rows, state.commit)
     if before is not None and is_marked(before) and verdict.judge_baseline(candidate).status != "crash":
         return Judged(Verdict(before.status, f"as marked by {before.verdict_by}"), None, before.verdict_by)
@@ -69,6 +69,13 @@ def judge(campaign: Campaign, rows: Sequence[Row], state: State, result: Result)
     if again:
         found = found._replace(reason=f"{found.reason}; {parents.FRESH}{again}")
     return Judged(found, mean(parent.values) if parent.valid else None)
+
+
+def _baseline(campaign: Campaign, run: Measurement, result: Result) -> Verdict:
+    """Return the verdict of the baseline; a guard that it misses is named, since a wrong name would hold back all."""
+    found = verdict.judge_baseline(run)
+    failed = failed_guards(campaign, result.guards) if found.status == "keep" else []
+    return found._replace(reason=f"{found.reason}; it misses the guard: {' and '.join(failed)}") if failed else found
 
 
 def other_place(campaign: Campaign, rows: Sequence[Row], state: State, device: str) -> str:
