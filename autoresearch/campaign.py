@@ -197,18 +197,15 @@ def _shift(fields: dict[str, Any]) -> float:
     return clock.now() - clock.since_boot() - float(fields["booted_at"])
 
 
-def find(name: str = "") -> paths.Campaign:
-    """Return the places of the campaign this call means, approved or not.
-
-    Args:
-        name: the campaign; empty means the CAMPAIGN knob, else the one last used in the repository.
+def find() -> paths.Campaign:
+    """Return the places of the campaign this call means, approved or not: CAMPAIGN, else the one last used here.
 
     Raises:
         Usage: no campaign is named and none was used before.
         Refused: it has no plan.
     """
     top = repository()
-    name = name or knobs.text("CAMPAIGN") or _last(top)
+    name = knobs.text("CAMPAIGN") or _last(top)
     if not name:
         raise Usage("CAMPAIGN", f"no campaign in {top} yet", "make plan CAMPAIGN=x ...")
     names.check("CAMPAIGN", name)
@@ -242,13 +239,13 @@ def approve(where: paths.Campaign, made: plan.Plan, data: bytes, by: str) -> Cam
     return opened
 
 
-def open_approved(name: str = "") -> Campaign:
+def open_approved() -> Campaign:
     """Return the campaign for a verb that branches or launches.
 
     Raises:
         Refused: its plan is not approved or another campaign's, or its scratch directory belongs to another repository.
     """
-    where = find(name)
+    where = find()
     campaign = Campaign(where, plan.approved(where))
     if campaign.plan.campaign != where.name:  # records that were copied: its runs would go to the other's branches
         why = f"{where.plan} is that of campaign {campaign.plan.campaign!r}"
@@ -258,13 +255,13 @@ def open_approved(name: str = "") -> Campaign:
     return campaign
 
 
-def open_any(name: str = "") -> Campaign:
+def open_any() -> Campaign:
     """Return the campaign for a verb that only looks; an approval that no longer binds is good enough.
 
     Raises:
         Refused: the plan was never approved, so there is nothing to look at.
     """
-    where = find(name)
+    where = find()
     approval = plan.read_approval(where)
     if approval is None:
         raise Refused("campaign", f"{where.name!r} is planned but not approved", f"make approve CAMPAIGN={where.name}")

@@ -196,12 +196,6 @@ def until(true: Callable[[], Any], seconds: float = 90.0, tell: Callable[[], Any
     return found
 
 
-def tree_of(pid: int) -> list[processes.Process]:
-    """A process and all below it, each before its children."""
-    top = processes.identify(pid)
-    return [*([top] if top else []), *processes.descendants(pid)]
-
-
 def kill_all(victims: list[processes.Process]) -> None:
     for victim in victims:
         processes.send(victim, signal.SIGKILL)

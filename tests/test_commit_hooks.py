@@ -33,9 +33,7 @@ def hook(repo: Path, name: str, text: str) -> None:
 def hooked(repo: Path, pool: Pool, **more: object) -> Hypothesis:
     """Build from an edit of train.py, with hooks."""
     (repo / "train.py").write_text("edited  \n")
-    made = build(repo, files=["train.py"], pool=pool, **more)
-    assert made.hooked
-    return made
+    return build(repo, files=["train.py"], pool=pool, **more)
 
 
 def test_hooks_run_and_their_message_counts(repo: Path, pool: Pool) -> None:
@@ -105,12 +103,13 @@ def test_a_relative_hooks_path_and_a_hook_without_execute_bit(repo: Path, pool: 
     hook(repo, "pre-commit", "exit 1")
     (repo / ".git/hooks/pre-commit").chmod(0o644)
     (repo / "train.py").write_text("x\n")
-    assert not build(repo, files=["train.py"], pool=pool).hooked
+    build(repo, files=["train.py"], pool=pool)
     (repo / "githooks").mkdir()
     git(repo, "config", "core.hooksPath", "githooks")
-    (repo / "githooks/pre-commit").write_text("#!/bin/sh\nexit 0\n")
+    (repo / "githooks/pre-commit").write_text("#!/bin/sh\nexit 1\n")
     (repo / "githooks/pre-commit").chmod(0o755)
-    assert hooked(repo, pool).hooked
+    with pytest.raises(Refused, match="commit hook"):
+        hooked(repo, pool)
 
 
 def test_hooks_that_git_does_not_know_run_too(repo: Path, pool: Pool) -> None:
@@ -136,7 +135,7 @@ def test_who_commits_is_decided_in_the_checkout(repo: Path, pool: Pool, hermetic
 
 def test_an_empty_commit_is_bookkeeping_and_runs_no_hook(repo: Path) -> None:
     hook(repo, "pre-commit", "exit 1")
-    assert not build(repo, allow_empty=True).hooked
+    build(repo, allow_empty=True)
     (repo / "train.py").write_text("x\n")
     with pytest.raises(AutoresearchError, match="no pool"):
         build(repo, files=["train.py"])

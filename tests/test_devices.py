@@ -195,13 +195,9 @@ def _as_nobody(where: str) -> bytes | None:
 
 
 def test_a_foreign_ray_is_seen() -> None:
-    mark = processes.new_mark()
     code = "open('/proc/self/comm','w').write('gcs_server'); print(1, flush=True); import time; time.sleep(60)"
-    with subprocess.Popen(
-        ["/usr/bin/env", "python3", "-c", code], stdout=subprocess.PIPE, preexec_fn=lambda: processes.wear(mark)
-    ) as child:
+    with subprocess.Popen(["/usr/bin/env", "python3", "-c", code], stdout=subprocess.PIPE) as child:
         assert child.stdout is not None
         child.stdout.readline()
         assert child.pid in [process.pid for process in devices.foreign_ray()]
-        assert child.pid not in [process.pid for process in devices.foreign_ray(mark)]
         child.kill()

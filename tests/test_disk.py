@@ -79,11 +79,6 @@ def test_shortage(space: disk.Space, why: str) -> None:
     assert bool(found) == bool(why)
 
 
-def test_a_line_for_people() -> None:
-    assert disk.Space("/x", 5, 10, 50.2, 9, 97).line() == "/x: 5.0 GB of 10.0 free (50 %), inodes 97 %"
-    assert disk.Space("/x", trouble="gone").line() == "/x: gone"
-
-
 def test_mounts() -> None:
     assert disk.is_mount("/")
     assert disk.is_mount("/proc/")

@@ -101,10 +101,3 @@ def test_a_directory_of_another_user_is_not_trusted(attempt: tuple[str, str], ro
 def test_a_target_that_is_missing(tmp_path: Path, roots: tuple[str, ...]) -> None:
     with pytest.raises(Refused, match="not a directory"):
         sockets.make(str(tmp_path / ("x" * 90)), str(tmp_path), roots=roots)
-
-
-def test_links_can_be_discarded_without_remembering_them(attempt: tuple[str, str], roots: tuple[str, ...]) -> None:
-    sockets.make(*attempt, roots=roots)
-    sockets.discard(*attempt, roots=roots)
-    assert os.listdir(roots[0]) == []
-    assert all(map(os.path.isdir, attempt))

@@ -32,7 +32,6 @@ class Hypothesis(NamedTuple):
     paths: tuple[str, ...]  # changed against that parent, with `tree` since it was filled or settled
     unchanged: tuple[str, ...] = ()  # named in FILES, but nothing to carry
     private_index: str = ""  # from an edited tree: for `Pool.settle`
-    hooked: bool = False  # made by `git commit`, with the repository's own hooks
 
 
 def build(
@@ -76,8 +75,7 @@ def build(
     if not found.paths and not allow_empty:
         raise _nothing(found.unchanged, patch, tree)
     tip, content, paths = found.tip, found.content, found.paths
-    hooks = bool(paths) and _has_hooks(git, variables.hooks_path)
-    if hooks:
+    if paths and _has_hooks(git, variables.hooks_path):
         from autoresearch.git import hooked
 
         if pool is None:
@@ -92,7 +90,7 @@ def build(
         if done.code:
             raise failure(("git", "commit-tree"), done)
         commit = done.out.decode("ascii").strip()
-    return Hypothesis(commit, content, tip, tuple(paths), tuple(found.unchanged), found.private_index, hooks)
+    return Hypothesis(commit, content, tip, tuple(paths), tuple(found.unchanged), found.private_index)
 
 
 class _Gathered(NamedTuple):

@@ -208,19 +208,18 @@ def _folded(name: str) -> str:
     return unicodedata.normalize("NFC", unicodedata.normalize("NFC", name).casefold())
 
 
-def create_branch(git: Git, branch: str, commit: str, why: str = "autoresearch") -> None:
+def create_branch(git: Git, branch: str, commit: str) -> None:
     """Create `branch` at `commit`; of many callers at once exactly one succeeds.
 
     Args:
         branch: the name without refs/heads/.
-        why: the reflog's message.
 
     Raises:
         BranchExists: it is there.
         Refused: another branch is in its way.
     """
     ref = f"refs/heads/{branch}"
-    done = write_own_ref(git, ref, "update-ref", "-m", why, "--", ref, commit, ZEROS[:1] * len(commit))
+    done = write_own_ref(git, ref, "update-ref", "-m", "autoresearch", "--", ref, commit, ZEROS[:1] * len(commit))
     if not done.code:
         return
     if b"already exists" in done.err or b"but expected" in done.err:
@@ -230,14 +229,14 @@ def create_branch(git: Git, branch: str, commit: str, why: str = "autoresearch")
     raise failure(("git", "update-ref"), done)
 
 
-def move_branch(git: Git, branch: str, commit: str, old: str, why: str = "autoresearch") -> None:
+def move_branch(git: Git, branch: str, commit: str, old: str) -> None:
     """Move `branch` from `old` forward to `commit` (a rerun's commit, whose parent is `old`).
 
     Raises:
         BranchMoved: the branch is no longer at `old`; nothing was changed.
     """
     ref = f"refs/heads/{branch}"
-    done = write_own_ref(git, ref, "update-ref", "-m", why, "--", ref, commit, old)
+    done = write_own_ref(git, ref, "update-ref", "-m", "autoresearch", "--", ref, commit, old)
     if done.code:
         if b"but expected" in done.err or b"unable to resolve" in done.err:
             why = f"{branch} is no longer at {old[:12]}"

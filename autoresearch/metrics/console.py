@@ -94,7 +94,7 @@ class Judge:
             return None
         match = BEHIND.match(data, end)
         if match is None:
-            self._note_longer(data, hit, end)
+            self._note_longer(data, end)
             return None
         separator = match.group("sep")
         loose = not separator
@@ -145,7 +145,7 @@ class Judge:
             return False
         return low in _QUALIFIERS or self.name.isalnum()
 
-    def _note_longer(self, data: bytes, hit: int, end: int) -> None:
+    def _note_longer(self, data: bytes, end: int) -> None:
         rest = re.match(rb"[\w./@-]{1,40}", data[end : end + 40])
         if rest:
             self._note(self.name + rest.group().decode("ascii", "replace"))

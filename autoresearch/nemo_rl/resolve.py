@@ -88,7 +88,7 @@ def find_recipe(repo: str, recipe: str) -> str:
     same = [path for path in found if _stem(path) == stem]
     if len(same) == 1 and "/" not in recipe:
         return os.path.join(repo, same[0])
-    raise Usage("RECIPE", f"there is no {recipe} in {repo}", _suggest(recipe, stem, same, found))
+    raise Usage("RECIPE", f"there is no {recipe} in {repo}", _suggest(stem, same, found))
 
 
 def _stem(path: str) -> str:
@@ -96,7 +96,7 @@ def _stem(path: str) -> str:
     return os.path.basename(path).removesuffix(".yaml").removesuffix(".yml")
 
 
-def _suggest(recipe: str, stem: str, same: list[str], found: list[str]) -> str:
+def _suggest(stem: str, same: list[str], found: list[str]) -> str:
     from difflib import get_close_matches
 
     by_stem = {_stem(path): path for path in found}

@@ -60,7 +60,7 @@ def parse(text: str) -> tuple[Guard, ...]:
             raise _bad(text, shape, place)
         place = joint.end()
     for name in sorted({guard.name for guard in found}):
-        _possible(text, name, [guard for guard in found if guard.name == name])
+        _possible(name, [guard for guard in found if guard.name == name])
     return tuple(found)
 
 
@@ -78,7 +78,7 @@ def _bad(text: str, shape: str, place: int) -> Usage:
     return refusal("GUARD", text, start, end, f"`{shown}` is not understood", FIX)
 
 
-def _possible(text: str, name: str, same: list[Guard]) -> None:
+def _possible(name: str, same: list[Guard]) -> None:
     """Refuse bounds on one name that no value meets, such as `x >= 3, x <= 2`."""
     low = max((guard for guard in same if guard.op[0] == ">"), key=lambda g: (g.bound, g.op == ">"), default=None)
     high = min((guard for guard in same if guard.op[0] == "<"), key=lambda g: (g.bound, g.op != "<"), default=None)

@@ -258,16 +258,15 @@ def _owner(fd: int) -> str:
     return text or "an unknown run"
 
 
-def foreign_ray(ours: processes.Mark | None = None) -> list[processes.Process]:
-    """Return the Ray head processes (`gcs_server`) on this machine that are not of the run with this mark.
+def foreign_ray() -> list[processes.Process]:
+    """Return the Ray head processes (`gcs_server`) on this machine.
 
     A NeMo-RL run without RAY_ADDRESS=local may attach itself to one of them.
     """
     found = []
-    mine = set(processes.find(ours)) if ours else set()
     for name in os.listdir("/proc"):
         if name.isdigit() and processes.read(f"/proc/{name}/comm").strip() == b"gcs_server":
             process = processes.identify(int(name))
-            if process and process not in mine:
+            if process:
                 found.append(process)
     return found

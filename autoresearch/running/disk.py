@@ -30,14 +30,6 @@ class Space(NamedTuple):
     read_only: bool = False
     trouble: str = ""  # the number fields mean nothing when this is set
 
-    def line(self) -> str:
-        """Return one line for people: `/ephemeral: 1403.2 GB of 1760.0 free (80 %), inodes 97 %`."""
-        if self.trouble:
-            return f"{self.path}: {self.trouble}"
-        state = ", read-only" if self.read_only else ""
-        size = f"{self.free_gb:.1f} GB of {self.total_gb:.1f} free ({self.free_pct:.0f} %)"
-        return f"{self.path}: {size}, inodes {self.inodes_pct:.0f} %{state}"
-
 
 def look(path: str) -> Space:
     """Return the room for `path` or its nearest existing parent; hangs when the file system does."""

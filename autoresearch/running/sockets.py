@@ -110,15 +110,6 @@ def remove(links: Links, ray_dir: str, tmp_dir: str) -> None:
     _unlink(links.tmp, tmp_dir)
 
 
-def discard(ray_dir: str, tmp_dir: str, *, roots: tuple[str, ...] = ROOTS) -> None:
-    """Remove the links of an attempt whose `Links` nobody remembers, after a kill."""
-    for target in (ray_dir, tmp_dir):
-        name = f"{crc32(os.fsencode(target)):08x}"
-        for home in (os.path.join(root, f"ar-{os.geteuid()}{turn}") for root in roots for turn in HOME_TURNS):
-            for turn in LINK_TURNS:
-                _unlink(os.path.join(home, name + turn), target)
-
-
 def _unlink(link: str, target: str) -> None:
     if link != target and leads_to(link, target):
         try:

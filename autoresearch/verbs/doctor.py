@@ -36,7 +36,7 @@ def findings() -> Iterator[Finding]:
     yield from guarded("campaign", _campaign)
     yield from guarded("scratch", lambda: _scratch(top))
     yield from guarded("secrets", lambda: _secrets(top))
-    yield from guarded("locks", lambda: _locks(top))
+    yield from guarded("locks", _locks)
 
 
 def guarded(what: str, look: Callable[[], Iterator[Finding]]) -> Iterator[Finding]:
@@ -167,7 +167,7 @@ def _known_to_git(top: str) -> Iterator[Finding]:
         yield Finding("warn", ".env", "git does not ignore it: `git add -A` takes it", fix)
 
 
-def _locks(top: str) -> Iterator[Finding]:
+def _locks() -> Iterator[Finding]:
     """Try the one thing that network disks often lack: a lock that a second process respects."""
     from autoresearch import files
 
