@@ -214,3 +214,24 @@ pass_through_all() {
   run --separate-stderr "${base}/copy/bin/metric" LOG=/dev/null METRIC=x
   assert_status 3
 }
+
+@test "the demo shows its calls as they can be typed" {
+  local line verb
+  recording_copy
+  mkdir -p "${base}/demo/ideas"
+  echo a=1 >"${base}/demo/ideas/hotter-sampling.overrides"
+  : >"${copy}/.venv/.autoresearch-demo-ready"
+  printf '#!/bin/sh\nprintf "%%s\\n" "${DEMO}"\n' >"${copy}/.venv/bin/python"
+  export DEMO=${base}/demo
+  for verb in plan approve baseline experiment summarize; do
+    printf '#!/bin/sh\nprintf "%%s\\0" "$@" >>"${DUMP}"\n' >"${copy}/bin/${verb}"
+  done
+  run --separate-stderr "${copy}/bin/demo"
+  assert_status 0
+  mv "${DUMP}" "${base}/called"
+  cd "${copy}"
+  while IFS= read -r line; do
+    [[ ${line} != '$ bin/'* ]] || eval "${line#\$ }"
+  done <<<"${output}"
+  cmp "${DUMP}" "${base}/called"
+}
