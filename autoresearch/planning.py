@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shlex
 import time
 from typing import Any
@@ -51,8 +52,20 @@ def make(where: paths.Campaign, old: Plan | None) -> Plan:
     _check_secrets(made)
     check_needs(made)
     _check_program(made, git)
-    remarks = [*_unknown_to_git(made, git), *_other_python(made), *_unprotected(made, git), *_same_seed(made)]
+    remarks = [*_taken_as_words(made), *_unknown_to_git(made, git), *_other_python(made), *_unprotected(made, git)]
+    remarks += _same_seed(made)
     return made._replace(notes=[*made.notes, *remarks])
+
+
+def _taken_as_words(made: Plan) -> list[str]:
+    """Return remarks on what in the command looks meant for a shell, or for us, and reaches the program as it is."""
+    found = []
+    for word in command.check(made.command):
+        if re.fullmatch(r"[|&;]+|<|[0-9]*>>?(&?[0-9]|[\w./-]*)|\$\{?[A-Za-z_]\w*\}?", word, re.ASCII):
+            found.append(f"CMD: no shell reads it, so the program gets `{word}` as a word: start a script for that")
+        for name in set(re.findall(r"\{([a-z_]+)\}", word)) - set(command.PLACEHOLDERS):
+            found.append(f"CMD: `{{{name}}}` is not replaced, only: {' '.join(command.PLACEHOLDERS)}")
+    return found
 
 
 def _unknown_to_git(made: Plan, git: Git) -> list[str]:

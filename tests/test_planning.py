@@ -108,6 +108,16 @@ def test_a_recipe_that_does_not_fit_says_what_it_lacks(make: Make, repo: Path) -
         make(RECIPE="a.yaml")
 
 
+def test_words_that_no_shell_reads_are_pointed_out(make: Make) -> None:
+    told = make(CMD="python3 train.py --lr $LR --out={checkpoints_dir} {overrides} 2>&1 | tee >log").notes
+    named = [note.split("`")[1] for note in told]
+    assert named == ["$LR", "{checkpoints_dir}", "2>&1", "|", ">log"]
+    assert (
+        make(CMD="""python3 train.py --out={log_dir}/x.{seed} --pad '<pad>' '{"a": 1}' 'a|b' '$5' {overrides}""").notes
+        == []
+    )
+
+
 def test_gpu_hours_need_the_number_of_gpus(make: Make) -> None:
     with pytest.raises(Usage, match="GPU-hours") as caught:
         make(STOP="10 GPU-hours")
