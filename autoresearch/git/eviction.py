@@ -62,13 +62,10 @@ def _is_kept(pool: Pool, commit: str) -> bool:
     return bool(pool.git.run("for-each-ref", "--count=1", "--contains", commit, "refs/heads"))
 
 
-def evict(pool: Pool, owner: str = "") -> list[str]:
-    """Remove the campaign's trees, or those of one experiment, for clean-campaign; returns the paths removed.
+def evict(pool: Pool) -> list[str]:
+    """Remove the campaign's trees, for clean-campaign; returns the paths removed.
 
     All are looked at before the first is removed, so a refusal removes nothing.
-
-    Args:
-        owner: an experiment's name; empty means every tree of the pool.
 
     Raises:
         Refused: a run has one, or one holds work that is nowhere else.
@@ -78,8 +75,6 @@ def evict(pool: Pool, owner: str = "") -> list[str]:
     chosen: list[tuple[Record, str]] = []
     for number, state in treerecords.listing(pool.directory).items():
         record = treerecords.read(pool.directory, number, state) or Record(number)
-        if owner and record.owner != owner and record.owner.rpartition(".")[0] != owner:
-            continue
         with treerecords.writing(pool.directory, number):
             _check_removable(pool, record, state)
         chosen.append((record, state))
@@ -87,8 +82,7 @@ def evict(pool: Pool, owner: str = "") -> list[str]:
         with treerecords.writing(pool.directory, record.number):
             if _is_still(pool, record, state):
                 _remove(pool, record)
-    if not owner:
-        _forget_lost(pool)
+    _forget_lost(pool)
     return [treerecords.root(pool.directory, record.number) for record, _ in chosen]
 
 

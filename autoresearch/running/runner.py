@@ -58,13 +58,12 @@ def run(command: Command, watch: Watch) -> Outcome:
     return _Run(command, watch).go()
 
 
-def recover(logs: str, *, grace_s: float | None = None, anywhere: bool = False) -> Outcome:
+def recover(logs: str, *, grace_s: float | None = None) -> Outcome:
     """Finish a run whose supervisor was killed: end what is left of it, and say how it had ended.
 
     Args:
         logs: the attempt's log directory.
         grace_s: seconds between TERM and KILL; by default that of the launch.
-        anywhere: true recovers also what was started under another host name.
 
     Returns:
         The true outcome when the run had ended and somebody saw it, else one with end cause `lost`.
@@ -76,7 +75,7 @@ def recover(logs: str, *, grace_s: float | None = None, anywhere: bool = False) 
     if record is None:
         return Outcome("lost", None, None, None, 0.0, reason="it left no record of its launch")
     mark = processes.parse_mark(record.mark)
-    if mark.boot != processes.boot_id() and record.host != os.uname().nodename and not anywhere:
+    if mark.boot != processes.boot_id() and record.host != os.uname().nodename:
         raise TryAgain("recovery", f"the run was started on {record.host}", "call it there")
     processes.end_marked(mark, record.grace_s if grace_s is None else grace_s)
     if record.outcome is not None:
