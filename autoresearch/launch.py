@@ -18,7 +18,6 @@ from autoresearch import (
     files,
     knobs,
     launchers,
-    paths,
     progress,
     recipes,
 )
@@ -45,7 +44,7 @@ def detach(opened: Campaign, state: State) -> int:
         lambda: supervise(opened, state),
         lambda: recovery.rescue(opened, state.lock),
         lock_path=attempts.lock_file(opened.where, state),
-        log_path=os.path.join(directories(opened, state).logs, "supervisor.log"),
+        log_path=os.path.join(progress.directories(opened.where, state).logs, "supervisor.log"),
         grace_s=grace_s(opened),
     )
 
@@ -88,7 +87,7 @@ def run_one(opened: Campaign, state: State) -> bool:
         withdraw(opened, state, AutoresearchError("launch", str(error), fix))
         return False
     finally:
-        turn.over(recipes.setup_seconds(directories(opened, state).log) if turn.fd >= 0 else 0.0)
+        turn.over(recipes.setup_seconds(progress.directories(opened.where, state).log) if turn.fd >= 0 else 0.0)
         if lease:
             lease.release()
     state = attempts.read(attempts.path(opened.where, state.id)) or state
@@ -169,7 +168,7 @@ def prove_visible(opened: Campaign, state: State) -> None:
     if os.path.exists(marker):
         return
     keep_waiting(opened, state, "a canary job looks whether this scratch is visible there")
-    at = directories(opened, state)
+    at = progress.directories(opened.where, state)
     needed = [key for key in campaign.secret_keys() if os.environ.get(key)]
     places = [at.logs, at.checkpoints, at.artifacts]
     if held := held_allocation(opened):
@@ -299,7 +298,7 @@ def heartbeat(opened: Campaign, state: State) -> Callable[[], None]:
 
 def make_job(opened: Campaign, state: State) -> Job:
     """Return the job of an attempt: command, environment, limits; also for recovery, from the state alone."""
-    at = directories(opened, state)
+    at = progress.directories(opened.where, state)
     run = environment.build(opened.where, opened.plan, state.experiment, at, state.tree, state.links)
     started = opened.started()
     return Job(
@@ -350,11 +349,6 @@ def allocation(opened: Campaign) -> str:
         return ""
 
 
-def directories(opened: Campaign, state: State) -> paths.Attempt:
-    """Return the directories of an attempt."""
-    return opened.where.attempt(state.experiment, state.attempt, state.smoke)
-
-
 def grace_s(opened: Campaign) -> float:
     """Return the seconds between TERM and KILL."""
     return knobs.parse_number("GRACE_S", opened.plan.setting("GRACE_S", str(GRACE_S)))
@@ -362,7 +356,7 @@ def grace_s(opened: Campaign) -> float:
 
 def prepare(opened: Campaign, state: State) -> State:
     """Give an attempt its tree, directories, caches, socket links and script; return the state with them."""
-    at = directories(opened, state)
+    at = progress.directories(opened.where, state)
     at.make()
     tree = opened.pool().acquire(state.commit, state.id, opened.plan.require)
     state = attempts.update(opened.where, state._replace(tree=tree.path))

@@ -6,7 +6,6 @@ import re
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
-from autoresearch import names
 from autoresearch.campaign import Campaign
 from autoresearch.direction import gain
 from autoresearch.errors import Refused
@@ -198,8 +197,3 @@ def hypothesis_below(campaign: Campaign, commit: str, experiment: str = "") -> s
     greps = [f"--grep=^{re.escape(line)}$" for line in wanted]
     words = ("log", "-1", "--no-notes", "--first-parent", "--extended-regexp", "--all-match", "--format=%H")
     return str(campaign.git.run(*words, *greps, commit, "--").decode().strip())
-
-
-def check_name(name: str) -> str:
-    """Return the name of an experiment that is asked about, `baseline` included."""
-    return names.check("NAME", name)

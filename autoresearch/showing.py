@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from typing import Any
 
-from autoresearch import attempts, campaign, clock, durations, ledger, metrics, parents, paths, talk
+from autoresearch import attempts, campaign, clock, durations, ledger, metrics, names, parents, paths, talk
 from autoresearch.attempts import State
 from autoresearch.campaign import Campaign
 from autoresearch.errors import AutoresearchError, Refused
@@ -78,20 +78,13 @@ def data(opened: Campaign, row: Row | None, state: State | None) -> dict[str, An
         "log": at.log,
         "log_tail": _tail(at.log),
         "directories": [_directory(kind, path) for kind, path in _kinds(at)],
-        "notes": notes(opened, [attempt_id(experiment, number, smoke), *([experiment] if number == 1 else [])]),
+        "notes": notes(opened, [names.attempt_id(experiment, number, smoke), *([experiment] if number == 1 else [])]),
         "next": _next(opened, row, experiment),
     }
     secrets = campaign.secret_values()
     tail = [talk.masked(line, secrets) for line in found["log_tail"]]  # its blanks say something: not joined
     public: dict[str, Any] = session_text.public(found, secrets)
     return {**public, "log_tail": tail}
-
-
-def attempt_id(experiment: str, number: int, smoke: bool) -> str:
-    """Return the id of an attempt."""
-    from autoresearch import names
-
-    return names.attempt_id(experiment, number, smoke)
 
 
 def _of_row(row: Row) -> dict[str, Any]:
@@ -182,7 +175,7 @@ def _overrides(opened: Campaign, commit: str) -> list[str]:
 
 
 def _tail(log: str) -> list[str]:
-    return metrics.tail_hint(metrics.Where(log, "", "", "", ""), TAIL, width=WIDTH).splitlines()[-TAIL:]
+    return metrics.tail_hint(log, TAIL, width=WIDTH).splitlines()[-TAIL:]
 
 
 def _kinds(at: paths.Attempt) -> list[tuple[str, str]]:
@@ -192,10 +185,10 @@ def _kinds(at: paths.Attempt) -> list[tuple[str, str]]:
 def _directory(kind: str, path: str) -> dict[str, Any]:
     """Return what lies in one directory of an attempt: how many entries, the first few names."""
     try:
-        names = sorted(os.listdir(path))
+        found = sorted(os.listdir(path))
     except OSError:
-        names = []
-    return {"kind": kind, "path": path, "entries": len(names), "names": names[:ENTRIES]}
+        found = []
+    return {"kind": kind, "path": path, "entries": len(found), "names": found[:ENTRIES]}
 
 
 def notes(opened: Campaign, ids: list[str]) -> list[str]:
@@ -223,7 +216,7 @@ def _next(opened: Campaign, row: Row | None, experiment: str) -> str:
 
 def lines(found: dict[str, Any]) -> list[str]:
     """Return the attempt as lines for a person; the log's lines are marked as such."""
-    id_ = attempt_id(found["experiment"], found["attempt"], found["smoke"])
+    id_ = names.attempt_id(found["experiment"], found["attempt"], found["smoke"])
     out = [f"experiment   {id_}: {found['hypothesis']}", f"branch       {found['branch']} at {found['commit'][:12]}"]
     out.append(
         f"changes      {found['files_changed']} files, +{found['lines_added']} -{found['lines_removed']} "
@@ -245,8 +238,8 @@ def lines(found: dict[str, Any]) -> list[str]:
     device = f", GPU {found['device']}" if found["device"] not in ("", "none") else ""
     out.append(f"ran          {found['launcher']}, job {found['job_id']}, on {found['host'] or '?'}{device}")
     for item in found["directories"]:
-        names = ", ".join(item["names"]) + (" ..." if item["entries"] > len(item["names"]) else "")
-        out.append(f"{item['kind']:<12} {item['path']} ({item['entries']}{': ' if names else ''}{names})")
+        shown = ", ".join(item["names"]) + (" ..." if item["entries"] > len(item["names"]) else "")
+        out.append(f"{item['kind']:<12} {item['path']} ({item['entries']}{': ' if shown else ''}{shown})")
     out += [f"note         {line}" for line in found["notes"]]
     out.append(f"log tail     {found['log']}" if found["log_tail"] else f"log tail     none: {found['log']}")
     out += [f"  | {line}" for line in found["log_tail"]]

@@ -272,7 +272,7 @@ def last_lines(log: str, count: int = 8) -> list[str]:
     """Return the last lines of a log, control characters and secrets removed."""
     from autoresearch import metrics
 
-    hint = metrics.tail_hint(metrics.Where(log, "", "", "", ""), count)
+    hint = metrics.tail_hint(log, count)
     return talk.masked(hint, campaign.secret_values()).splitlines()[-count:]
 
 

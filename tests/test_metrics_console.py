@@ -318,7 +318,7 @@ def test_no_bytes_make_the_reader_fail(tmp_path: Path, parts: list[bytes]) -> No
             reading = metrics.read(metrics.Spec(metric, "min"), where, whole=whole)
             assert (reading.value is None) == bool(reading.reason)
             assert reading.value is None or math.isfinite(reading.value)
-        metrics.tail_hint(where)
+        metrics.tail_hint(str(log))
 
 
 @pytest.mark.parametrize("end", ["\n", "\r"])

@@ -104,9 +104,9 @@ def test_tail_is_safe_to_print(tmp_path: Path) -> None:
     log.write_bytes(
         b"one\n\x1b[31mred\x1b[0m\x07\x00\n10%\r50%\r100%\n\x1b]0;title\x07end\xff\n" + b"w" * 500 + b"\n\n"
     )
-    lines = metrics.tail_hint(metrics.Where(str(log), "", "", "", ""), 4).split("\n")
+    lines = metrics.tail_hint(str(log), 4).split("\n")
     assert lines[0] == "red"
     assert lines[1] == "100%"
     assert lines[2].startswith("end")
     assert len(lines[3]) == 200
-    assert metrics.tail_hint(metrics.Where(str(tmp_path / "none"), "", "", "", "")) == ""
+    assert metrics.tail_hint(str(tmp_path / "none")) == ""

@@ -9,7 +9,7 @@ import pytest
 
 from autoresearch import parents
 from autoresearch.campaign import Campaign
-from autoresearch.errors import AutoresearchError, Refused, Usage
+from autoresearch.errors import AutoresearchError, Refused
 from autoresearch.parents import Parent
 from tests.campaigns import approved, row
 from tests.conftest import git
@@ -104,10 +104,3 @@ def test_override_words_come_back_from_the_commit(opened: Campaign) -> None:
     assert parents.overrides_of(opened, Parent(made.commit, "baseline")) == []
     assert parents.overrides_of(opened, Parent(made.commit, "")) == []
     assert parents.recorded_overrides(opened, base) == []
-
-
-def test_names_that_are_asked_about_are_judged_too() -> None:
-    assert parents.check_name("baseline") == "baseline"
-    for name in ("..", "-x", "a b", "A"):
-        with pytest.raises(Usage):
-            parents.check_name(name)

@@ -218,14 +218,14 @@ def explain(
     return try_out.explain(log, parse_spec(metric, direction, at, options))
 
 
-def tail_hint(where: Where, n: int = 12, *, width: int = 200) -> str:
-    """The last `n` lines of the run's log, safe to print: control characters and colours removed, lines cut.
+def tail_hint(log: str, n: int = 12, *, width: int = 200) -> str:
+    """The last `n` lines of a run's log, safe to print: control characters and colours removed, lines cut.
 
     Empty when there is no log. Meant for the message of an empty extraction.
     """
     from autoresearch.metrics import try_out
 
-    return try_out.tail(where.log, n, width)
+    return try_out.tail(log, n, width)
 
 
 def peak_gpu_memory(where: Where) -> float | None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 
-from autoresearch import attempts, campaign, knobs, parents, recovery, removal, report, talk
+from autoresearch import attempts, campaign, knobs, names, recovery, removal, report, talk
 from autoresearch.campaign import Campaign
 from autoresearch.errors import Refused
 from autoresearch.git import eviction
@@ -14,7 +14,7 @@ from autoresearch.sessions import session
 def run() -> int:
     """Show what goes and its size, ask, remove; ledger, summary, notes, branches and shared caches stay."""
     opened = campaign.open_any()
-    name = parents.check_name(knobs.text("NAME")) if knobs.get("NAME") else ""
+    name = names.check("NAME", knobs.text("NAME")) if knobs.get("NAME") else ""
     if not os.path.isdir(opened.where.root):
         talk.note(f"{opened.where.root} does not exist: nothing to clean")
         return 0

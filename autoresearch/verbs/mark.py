@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from autoresearch import campaign, knobs, ledger, parents, recovery, talk
+from autoresearch import campaign, knobs, ledger, names, recovery, talk
 from autoresearch.conclude import note_line
 from autoresearch.errors import Refused, Usage
 from autoresearch.git import notes
@@ -18,7 +18,7 @@ STATUSES = ("keep", "discard", "crash")
 def run() -> int:
     """Write the new status with who decided and why; the old one stays in the reason and in the git notes."""
     opened = campaign.open_approved()
-    name = parents.check_name(knobs.required("NAME", "y"))
+    name = names.check("NAME", knobs.required("NAME", "y"))
     status = knobs.required("STATUS", "keep")
     reason = talk.one_line(talk.masked(knobs.required("REASON", "'...'"), campaign.secret_values()), 300)
     if status not in STATUSES:

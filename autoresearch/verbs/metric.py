@@ -24,7 +24,7 @@ def run() -> int:
         return 0 if reading.value is not None else 3
     if reading.value is None:
         talk.out(f"no valid {metric}: {talk.one_line(reading.reason)}")
-        for line in metrics.tail_hint(metrics.Where(log, "", "", "", ""), 8).splitlines():
+        for line in metrics.tail_hint(log, 8).splitlines():
             talk.out(f"  | {line}")
         return 3
     step = "" if reading.step is None else f" at step {reading.step}"

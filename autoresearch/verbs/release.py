@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from autoresearch import campaign, knobs, parents, recovery, talk
+from autoresearch import campaign, knobs, names, recovery, talk
 
 
 def run() -> int:
     """Remove the experiment's tree; ignored files in it go to its artifacts first."""
     opened = campaign.open_any()
     recovery.finish(opened)
-    name = parents.check_name(knobs.required("NAME", "y"))
+    name = names.check("NAME", knobs.required("NAME", "y"))
     at = opened.where.attempt(name, 1)
     returned = opened.pool().release(name, at.artifacts)
     if returned.moved:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from autoresearch import confirming, experiment, idea, knobs, parents, talk
+from autoresearch import confirming, experiment, idea, knobs, names, parents, talk
 from autoresearch.errors import Refused
 from autoresearch.reservation import Draft
 from autoresearch.rows import Row
@@ -13,7 +13,7 @@ from autoresearch.rules.statistics import mean
 def run() -> int:
     """Run it as a repeat, print both numbers and their difference; exit 4 when the run is a crash."""
     opened = experiment.open_for_launch()
-    name = parents.check_name(knobs.required("NAME", "y"))
+    name = names.check("NAME", knobs.required("NAME", "y"))
     rows = opened.rows()
     row = parents.latest(rows, name)
     if row is None:

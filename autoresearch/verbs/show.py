@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import json
 
-from autoresearch import attempts, campaign, knobs, parents, recovery, showing, talk
+from autoresearch import attempts, campaign, knobs, names, recovery, showing, talk
 
 
 def run() -> int:
     """Print hypothesis, changes, command, end cause, metric, memory, time, files, notes and the log's last lines."""
-    name = parents.check_name(knobs.required("NAME", "y"))
+    name = names.check("NAME", knobs.required("NAME", "y"))
     attempt = knobs.count("ATTEMPT", 0, least=0)
     opened = campaign.open_any()
     recovery.start_detached(opened, attempts.every(opened.where))

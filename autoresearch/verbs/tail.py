@@ -16,7 +16,7 @@ def run() -> int:
     name = names.check("NAME", knobs.required("NAME", "y"))
     count = min(knobs.count("LINES", 20), 200)
     log = _log(opened, name)
-    hint = metrics.tail_hint(metrics.Where(log, "", "", "", ""), count)
+    hint = metrics.tail_hint(log, count)
     talk.out(talk.masked(hint, campaign.secret_values()))
     is_there = os.path.exists(log)
     talk.note(f"the last lines of {log}" if is_there else f"{log} is not there: not begun yet, or cleaned up")
