@@ -126,7 +126,7 @@ def sync_directory(path: str) -> None:
 
 
 @contextmanager
-def locked(path: str, *, wait_s: float = 60.0, shared: bool = False, inherited: bool = False) -> Iterator[int]:
+def locked(path: str, *, wait_s: float = 60.0, inherited: bool = False) -> Iterator[int]:
     """Hold a flock on `path` (made when missing), freed by the kernel also after kill -9.
 
     Whoever removes the file holds it: a caller that waited for the removed one goes on to the file that is there now.
@@ -134,13 +134,11 @@ def locked(path: str, *, wait_s: float = 60.0, shared: bool = False, inherited: 
     Args:
         path: a lock file of its own, never the data file: a replaced file would lose its lock.
         wait_s: seconds to wait for another holder.
-        shared: take a shared lock.
         inherited: processes started meanwhile hold it too, so a git that outlives its killed caller keeps it.
 
     Raises:
         TryAgain: it is still held after `wait_s`.
     """
-    kind = fcntl.LOCK_SH if shared else fcntl.LOCK_EX
     limit = time.monotonic() + wait_s
     fd = -1
     try:
@@ -148,7 +146,7 @@ def locked(path: str, *, wait_s: float = 60.0, shared: bool = False, inherited: 
             os.makedirs(os.path.dirname(path), mode=0o700, exist_ok=True)
             fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
             with naming(path):  # a network file system may have no locks to give
-                _wait_for(fd, kind, path, limit)
+                _wait_for(fd, path, limit)
             if not is_named(fd, path):
                 os.close(fd)
                 fd = -1
@@ -159,10 +157,10 @@ def locked(path: str, *, wait_s: float = 60.0, shared: bool = False, inherited: 
             os.close(fd)
 
 
-def _wait_for(fd: int, kind: int, path: str, limit: float) -> None:
+def _wait_for(fd: int, path: str, limit: float) -> None:
     while True:
         try:
-            fcntl.flock(fd, kind | fcntl.LOCK_NB)
+            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
             return
         except BlockingIOError:
             if time.monotonic() >= limit:

@@ -126,8 +126,6 @@ def test_a_lock_waits_then_says_try_again(hostile: Path) -> None:
             pass
     assert not files.is_locked(lock)
     assert not files.is_locked(str(hostile / "none"))
-    with files.locked(lock, shared=True), files.locked(lock, shared=True, wait_s=0.05):
-        pass
 
 
 def test_a_lock_whose_file_was_removed_is_none(hostile: Path) -> None:

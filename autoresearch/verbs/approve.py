@@ -36,7 +36,7 @@ def run() -> int:
 def check_under_way(where: paths.Campaign, made: Plan) -> None:
     """Refuse another launcher or scratch while runs are under way: after a kill nobody would find them again."""
     old = plan.read_approval(where)
-    mine = [state.id for state in attempts.every(where) if state.phase != "withdrawn"]
+    mine = [state.id for state in attempts.every(where)]
     if old is None or not mine:
         return
     moved = [name.upper() for name in ("launcher", "scratch") if getattr(old.plan, name) != getattr(made, name)]
