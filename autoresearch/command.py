@@ -71,6 +71,13 @@ def _fill(word: str, values: dict[str, str]) -> str:
     return _PLACE.sub(lambda match: values.get(match[1], match[0]), word)
 
 
+def same_seed(line: str) -> str:
+    """Return a remark for runs of CMD that are repeated with one seed: their spread is less than the noise."""
+    if "{seed}" in line:
+        return ""
+    return "the command has no {seed}: runs that are repeated may all give the same number, and show no noise"
+
+
 def show(argv: list[str]) -> str:
     """Return the command as one line that a shell would split into the same words."""
     return shlex.join(argv)

@@ -129,6 +129,8 @@ def baseline_draft(opened: Campaign) -> tuple[Draft, reservation.Publish]:
         why = f"it is measured already ({measured.metric_value})"
         raise Refused("baseline", why, "make experiment NAME=y ..., or measure it again: REPEAT=1")
     more = check_repeats(1 if measured else opened.plan.repeats or 1)
+    if more and (remark := command.same_seed(opened.plan.command)):
+        talk.note(f"warning: {remark}")
     subject = f"baseline: {opened.plan.recipe or opened.name} unmodified"
     branch = opened.branch(parents.BASELINE)
     commit = known.commit if known else own_tip(opened, parents.BASELINE)

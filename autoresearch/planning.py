@@ -53,7 +53,8 @@ def make(where: paths.Campaign, old: Plan | None) -> Plan:
     check_needs(made)
     _check_program(made, git)
     remarks = [*_taken_as_words(made), *_unknown_to_git(made, git), *_other_python(made), *_unprotected(made, git)]
-    remarks += _same_seed(made)
+    if (made.repeats > 1 or made.confirm) and (remark := command.same_seed(made.command)):
+        remarks.append(remark)
     return made._replace(notes=[*made.notes, *remarks])
 
 
@@ -96,13 +97,6 @@ def _unprotected(made: Plan, git: Git) -> list[str]:
         if links:
             found.append(f"PROTECT: {links[0]} is a link, and what it leads to is not protected: name that too")
     return found
-
-
-def _same_seed(made: Plan) -> list[str]:
-    """Return a remark where runs are repeated that all have one seed: their spread is less than the noise."""
-    if (made.repeats < 2 and not made.confirm) or "{seed}" in made.command:
-        return []
-    return ["the command has no {seed}: runs that are repeated may all give the same number, and show no noise"]
 
 
 def _is_required(made: Plan, path: str) -> bool:

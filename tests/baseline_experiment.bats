@@ -224,8 +224,9 @@ branches() {
 @test "REPEATS measures several times, a row each" {
   make_repo
   plan_campaign
-  bin baseline REPEATS=3
+  run_bin baseline REPEATS=3
   assert_equal "$(count_rows)" 3
+  assert_contains "${stderr}" "the command has no {seed}"
   run_bin status
   assert_contains "${output}" "1/20 attempted"
   run_bin experiment NAME=y OVERRIDES=value=0.6 REPEATS=zero
