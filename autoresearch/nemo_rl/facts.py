@@ -6,7 +6,7 @@ import os
 import shutil
 import sys
 from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from autoresearch.nemo_rl import checks, code_paths, entrypoint, inputs, outputs
 from autoresearch.nemo_rl.entrypoint import Entry
@@ -69,21 +69,9 @@ class RecipeFacts(NamedTuple):
     kinds: dict[str, str]  # for `grammar.quick`
     resolved: Resolved  # for `overrides.check`
 
-    def to_json(self) -> dict[str, Any]:
-        """Return everything but `resolved`, as plain values for a JSON file."""
-        return {name: _plain(value) for name, value in self._asdict().items() if name != "resolved"}
-
     def secret_keys(self) -> list[str]:
         """Return the keys of the secrets without which a launch is refused."""
         return [secret.key for secret in self.secrets if secret.required]
-
-
-def _plain(value: Any) -> Any:
-    if hasattr(value, "_asdict"):
-        return {name: _plain(below) for name, below in value._asdict().items()}
-    if isinstance(value, (list, tuple)):
-        return [_plain(below) for below in value]
-    return value
 
 
 def inspect(

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from autoresearch import campaign, command, knobs, recovery, talk
 from autoresearch.errors import Refused
-from autoresearch.git import reason
+from autoresearch.git import notes, reason
 
 SHOWN = 12  # lines of what git says to a push that failed
-NOTES = "refs/notes/autoresearch"
 
 
 def run() -> int:
@@ -18,7 +17,7 @@ def run() -> int:
     if remote not in opened.git.run("remote").decode().split():
         raise Refused("REMOTE", f"{remote!r} is not a remote of {opened.where.repository}", "git remote -v lists them")
     refs = f"refs/heads/{opened.plan.prefix}/*"
-    words = ["push", remote, f"{refs}:{refs}", f"{NOTES}:{NOTES}"]
+    words = ["push", remote, f"{refs}:{refs}", f"{notes.REF}:{notes.REF}"]
     talk.out(command.show(["git", "-C", opened.where.repository, *words]))
     if not knobs.flag("YES"):
         talk.note("nothing was pushed; YES=1 runs it")
@@ -29,11 +28,11 @@ def run() -> int:
         for line in done.err.splitlines()[:SHOWN]:
             talk.note(f"| {reason(line)}")
         fix = "put that right"
-        refused = [line for line in done.err.splitlines() if f"{NOTES} -> {NOTES} (".encode() in line]
+        refused = [line for line in done.err.splitlines() if f"{notes.REF} -> {notes.REF} (".encode() in line]
         if any(b"[rejected]" in line for line in refused):  # by git here: somebody has shared notes since
             git = command.show(["git", "-C", opened.where.repository])
             into = "refs/notes/theirs"
-            fix = f"{git} fetch {remote} {NOTES}:{into} && {git} notes --ref=autoresearch merge {into}, then again"
+            fix = f"{git} fetch {remote} {notes.REF}:{into} && {git} notes --ref={notes.REF} merge {into}, then again"
         raise Refused("share", f"git push to {remote} failed, see above", f"{fix}; nothing is ever forced")
     talk.note(f"pushed to {remote}")
     return 0
