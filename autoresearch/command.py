@@ -119,7 +119,7 @@ def program(argv: list[str], tree: str = "") -> str:
         tree: what a relative path with a slash starts from; empty: such a one is taken as it is.
 
     Raises:
-        Refused: there is no such program.
+        Refused: there is no such program, or it may not be executed.
     """
     name, path = argv[0], os.environ.get("PATH", os.defpath)
     if "/" in name and not os.path.isabs(name) and not tree:
@@ -129,6 +129,11 @@ def program(argv: list[str], tree: str = "") -> str:
         found = os.path.join(folder or os.curdir, name)  # an empty entry of PATH is the caller's directory
         if os.path.isfile(found) and os.access(found, os.X_OK):
             return found
+    if "/" in name and os.path.isfile(found):
+        fix = "chmod +x it and commit that, or name what reads it: CMD='python3 ...'"
+        raise Refused("CMD", f"{name!r} is not executable", fix)
     where = tree or "this machine" if "/" in name else f"PATH ({path})"
     fix = "install it, or activate its environment first (cron: name its folder in PATH), or give its path in CMD"
+    if "=" in name or name in ("cd", "export", "source"):
+        fix = "no shell reads CMD: start a script of the repository that does it"
     raise Refused("CMD", f"there is no program {name!r} on {where}", fix)

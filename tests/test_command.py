@@ -72,8 +72,13 @@ def test_the_script_repeats_the_run_byte_for_byte(words: list[str], value: str) 
 def test_a_program_is_found_from_the_tree_or_the_path(hostile: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", "/nowhere:/usr/bin")
     (hostile / "run me").write_text("#!/bin/sh\n")
-    with pytest.raises(Refused, match="there is no program"):
+    with pytest.raises(Refused, match="is not executable: chmod"):
         command.program(["./run me"], str(hostile))
+    with pytest.raises(Refused, match="there is no program"):
+        command.program(["./run you"], str(hostile))
+    for word in ("cd", "LR=1"):
+        with pytest.raises(Refused, match="no shell reads CMD"):
+            command.program([word, "x"], str(hostile))
     (hostile / "run me").chmod(0o755)
     assert command.program(["./run me"], str(hostile)) == f"{hostile}/./run me"
     with pytest.raises(Refused, match=r"on PATH .*/nowhere:/usr/bin"):
