@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
-from typing import Any
+from typing import Any, NamedTuple
 
 import pytest
 from hypothesis import given, settings
@@ -12,9 +12,26 @@ from hypothesis import strategies as st
 
 from autoresearch.errors import Usage
 from autoresearch.rules import explicit, stop
-from autoresearch.rules.stop import Facts, Idea, Rules
+from autoresearch.rules.stop import Facts, Rules
 
 START = 1_790_000_000.0
+
+
+class Idea(NamedTuple):
+    """A row of the ledger with what the rules ask of it."""
+
+    experiment: str
+    value: float | None
+    status: str
+    end_cause: str
+    commit: str = ""
+    reason: str = ""
+    attempt: str = "1"
+
+    @property
+    def id(self) -> str:
+        """As of a row."""
+        return self.experiment if self.attempt == "1" else f"{self.experiment}.{self.attempt}"
 
 
 def ideas(count: int, **more: Any) -> list[Idea]:

@@ -56,39 +56,25 @@ if TYPE_CHECKING:
     from typing import Protocol
 
     class Attempt(Protocol):
-        """What the rules ask of a row: an `Idea`, or the ledger's own row, of which 10,000 need no copy."""
+        """What the rules ask of a row of the ledger, of which 10,000 need no copy.
+
+        Smoke rows are left out, repeats and reruns are not.
+        """
 
         @property
         def experiment(self) -> str: ...
         @property
-        def value(self) -> float | None: ...
+        def value(self) -> float | None: ...  # None unless it is valid: a crash's 0.000000 never gets here
         @property
-        def status(self) -> str: ...
+        def status(self) -> str: ...  # keep, discard or crash, after any `mark`
         @property
         def end_cause(self) -> str: ...
         @property
-        def commit(self) -> str: ...
+        def commit(self) -> str: ...  # rows of one commit are repeats of one measurement; "": it stands alone
         @property
-        def reason(self) -> str: ...
+        def reason(self) -> str: ...  # a fresh run names the one that led to it, which then counts for nothing
         @property
         def id(self) -> str: ...
-
-
-class Idea(NamedTuple):
-    """One row of the ledger, as the rules see it: smoke rows are left out, repeats and reruns are not."""
-
-    experiment: str
-    value: float | None  # the metric when it is valid, else None: a crash's 0.000000 never gets here
-    status: str  # keep, discard or crash, after any `mark`
-    end_cause: str
-    commit: str = ""  # rows of one commit are repeats of one measurement; empty: each row stands alone
-    reason: str = ""  # a fresh run names the one that led to it, which then counts for nothing
-    attempt: str = "1"
-
-    @property
-    def id(self) -> str:
-        """As of a row."""
-        return self.experiment if self.attempt == "1" else f"{self.experiment}.{self.attempt}"
 
 
 class Facts(NamedTuple):
