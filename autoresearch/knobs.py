@@ -65,10 +65,9 @@ def parse_number(name: str, raw: str, *, least: float = 0.0) -> float:
     """Return `raw` as a number; strict, since float() also takes `1_0`, `nan` and Arabic digits."""
     import re
 
-    if not re.fullmatch(r"[0-9]+(\.[0-9]*)?|\.[0-9]+", raw, re.ASCII) or float(raw) < least:
-        raise Usage(
-            name, f"{raw!r} is not a number of at least {least:g}", f"write {name}={max(least, 1):g}, for example"
-        )
+    if not re.fullmatch(r"[0-9]+(\.[0-9]*)?|\.[0-9]+", raw, re.ASCII) or not least <= float(raw) < float("inf"):
+        fix = f"write {name}={max(least, 1):g}, for example"
+        raise Usage(name, f"{raw[:40]!r} is not a number of at least {least:g}", fix)
     return float(raw)
 
 
@@ -79,11 +78,11 @@ def count(name: str, default: int, *, least: int = 1) -> int:
         Usage: anything else.
     """
     raw = get(name)
-    if raw in (None, ""):
+    if not raw:
         return default
-    if not (raw or "").isascii() or not (raw or "").isdigit() or int(raw or "") < least:
-        raise Usage(name, f"{raw!r} is not a whole number of at least {least}", f"write {name}={max(least, 1)}")
-    return int(raw or "")
+    if not (raw.isascii() and raw.isdigit() and len(raw) < 19) or int(raw) < least:
+        raise Usage(name, f"{raw[:40]!r} is not a whole number of at least {least}", f"write {name}={max(least, 1)}")
+    return int(raw)
 
 
 def words(name: str) -> list[str]:

@@ -130,9 +130,14 @@ def _same(one: Row, other: Row) -> bool:
 
 
 def keep_aside(path: str) -> None:
-    """Copy a ledger to a file beside it that is named after the time."""
+    """Copy a ledger to a new file beside it that is named after the time."""
+    aside = at = f"{path}.{clock.stamp(clock.now()).replace(':', '')}"
+    turn = 1
+    while os.path.lexists(at):  # of the same second
+        turn += 1
+        at = f"{aside}-{turn}"
     with open(path, "rb") as file:
-        files.replace(f"{path}.{clock.stamp(clock.now()).replace(':', '')}", file.read())
+        files.replace(at, file.read())
 
 
 def _stamp(file: FileIO) -> tuple[int, ...]:

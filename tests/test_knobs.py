@@ -67,7 +67,7 @@ def test_a_flag_that_is_neither_is_refused(monkeypatch: pytest.MonkeyPatch, valu
 
 
 @pytest.mark.parametrize(
-    "value", ["nan", "inf", "-1", "+1", "1_0", "1e3", "１", "0x1", " 1", "1\n", ".", "1,5", "1 GB"]
+    "value", ["nan", "inf", "-1", "+1", "1_0", "1e3", "１", "0x1", " 1", "1\n", ".", "1,5", "1 GB", "9" * 400]
 )
 def test_numbers_are_plain(monkeypatch: pytest.MonkeyPatch, value: str) -> None:
     monkeypatch.setenv("AR_MIN_FREE_GB", value)
@@ -81,7 +81,9 @@ def test_a_plain_number_is_read(text: str) -> None:
     assert knobs.parse_number("X", text) == float(text)
 
 
-@pytest.mark.parametrize(("value", "least"), [("0", 1), ("-1", 0), ("1.0", 1), ("٣", 1), ("1 2", 1), ("", 1)])
+@pytest.mark.parametrize(
+    ("value", "least"), [("0", 1), ("-1", 0), ("1.0", 1), ("٣", 1), ("1 2", 1), ("9" * 5000, 1), ("", 1)]
+)
 def test_a_count_is_whole(monkeypatch: pytest.MonkeyPatch, value: str, least: int) -> None:
     monkeypatch.setenv("AR_REPEATS", value)
     if not value:

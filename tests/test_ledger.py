@@ -260,6 +260,11 @@ def test_a_rewrite_keeps_a_last_row_without_its_line_end_and_lines_that_are_no_r
     ledger.rewrite(str(path), ledger.read(str(path)).rows)
     (aside,) = (hostile / name for name in os.listdir(hostile) if name != "results.tsv")
     assert aside.read_bytes() == damaged
+    for text in (b"1\n", b"2\n", b"3\n"):  # within one second
+        path.write_bytes(text)
+        ledger.keep_aside(str(path))
+    kept = [(hostile / name).read_bytes() for name in os.listdir(hostile)]
+    assert {damaged, b"1\n", b"2\n", b"3\n"} <= set(kept)
 
 
 def test_a_field_that_a_hand_has_spoiled_is_no_number() -> None:
