@@ -73,12 +73,25 @@ def _unknown_to_git(made: Plan, git: Git) -> list[str]:
     """Return remarks on files that the tracked code needs but no tree would have."""
     from autoresearch.git import untracked
 
-    words = [*command.check(made.command), made.recipe]
+    argv = command.check(made.command)
     missing = [
-        path for path in untracked.needed(git, made.repository, made.base, words) if not _is_required(made, path)
+        path
+        for path in untracked.needed(git, made.repository, made.base, [*argv, made.recipe])
+        if not _is_required(made, path)
+    ]
+    scripts = [word for word in argv if re.fullmatch(r"[^-/{=][^{=]*\.(py|sh)", word)]
+    nowhere = [
+        path
+        for path in scripts
+        if not os.path.lexists(os.path.join(made.repository, path))
+        and git.call("cat-file", "-e", f"{made.base}:{os.path.normpath(path)}").code
     ]
     return [
-        f"git does not know {path}, which the code seems to need: commit it, or add it to REQUIRE" for path in missing
+        *(
+            f"git does not know {path}, which the code seems to need: commit it, or add it to REQUIRE"
+            for path in missing
+        ),
+        *(f"CMD: there is no file {path}, neither in BASE nor in the checkout" for path in nowhere),
     ]
 
 

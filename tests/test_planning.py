@@ -108,6 +108,13 @@ def test_a_recipe_that_does_not_fit_says_what_it_lacks(make: Make, repo: Path) -
         make(RECIPE="a.yaml")
 
 
+def test_a_script_that_is_nowhere_is_named(make: Make) -> None:
+    assert make(CMD="python3 ./train.py --to=out.py --save {log_dir}/x.sh {overrides}").notes == []
+    assert make(CMD="env LR=1 python3 trian.py {overrides}").notes == [
+        "CMD: there is no file trian.py, neither in BASE nor in the checkout"
+    ]
+
+
 def test_words_that_no_shell_reads_are_pointed_out(make: Make) -> None:
     told = make(CMD="python3 train.py --lr $LR --out={checkpoints_dir} {overrides} 2>&1 | tee >log").notes
     named = [note.split("`")[1] for note in told]
