@@ -60,7 +60,7 @@ def check_secrets(opened: Campaign) -> None:
     missing = missing_secrets(opened.plan)
     if missing:
         where = file if os.path.exists(file) else f"{file} (which does not exist)"
-        why = f"{' '.join(missing)} is neither in {where} nor in the environment"
+        why = f"{', '.join(missing)}: neither in {where} nor in the environment"
         raise Refused("secrets", why, f"add a line {missing[0]}=... to {file}, mode 600")
     if opened.plan.secrets or os.path.exists(file):
         from autoresearch import dotenv_file
