@@ -106,6 +106,10 @@ def test_gone_and_away_and_the_runs_own_notes(head: Head, job: Job) -> None:
     assert engine(head, job).look().cause == "exit 4"
     Path(ray.state_path(job)).write_text("began 100.0 7 n\nstopped 150.0 7 1\nended 160.0 7 143\n")
     assert engine(head, job).look().cause == "launcher"
+    head.routes["GET", "/api/jobs/x"] = lambda body: (502, "trouble")
+    Path(ray.state_path(job)).write_text("began 100.0 7 n\nended 160.0 7 0\n")
+    sight = RayEngine(Api(job.settings, {}), "x", ray.state_path(job), Clock(now=lambda: 161.0)).look()
+    assert (sight.phase, sight.finished_at) == ("away", 160.0)
 
 
 def test_what_is_submitted(head: Head, job: Job) -> None:

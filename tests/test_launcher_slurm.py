@@ -16,6 +16,7 @@ from autoresearch.launchers import Job, _script, slurm
 from autoresearch.launchers import _slurm_calls as calls
 from autoresearch.launchers import _slurm_submit as submission
 from autoresearch.launchers._calls import Answer, call
+from autoresearch.launchers._slurm_hold import StepEngine
 from autoresearch.launchers._waiting import Clock, Limits
 from autoresearch.launchers.slurm import Slurm, SlurmEngine
 from tests.launching import SECRET, Recorder, make_job
@@ -28,6 +29,7 @@ UNKNOWN = "slurm_load_jobs error: Invalid job id specified"
 SHAPES = (
     r"(?s)sbatch --requeue --kill-on-invalid-dep=yes .* --export=ALL /.*",
     r"squeue -h -t all (-j \d+ -o %T\|%S\|%N\|%r|--name \S+ -o %A\|%j)",
+    r"squeue -h -s -j \d+ -o %i\|%j",
     r"scontrol show job -o \d+",
     r"sacct (-X|-c) -n -P( -S now-90days)? (-j \d+|--name \S+) -o [a-z,]+",
     r"scancel ((--signal=KILL --full )?\d+|--name=\S+)",
@@ -144,6 +146,16 @@ def test_notes_of_the_run_with_the_controller_away(programs: Programs, job: Job)
     programs.on("squeue", code=1, err=CONTACT)
     Path(submission.files(job).state).write_text("began 100.5 77 n\nended 160.5 77 0\n")
     assert engine(job).look().cause == "ok"
+
+
+@pytest.mark.parametrize("step", [False, True])
+def test_a_run_that_has_just_ended_is_over_with_the_controller_away(programs: Programs, job: Job, step: bool) -> None:
+    programs.on("squeue", code=1, err=CONTACT)
+    Path(submission.files(job).state).write_text("began 100.5 77 n\nended 160.5 77 0\n")
+    clock = Clock(now=lambda: 161.0)
+    one = StepEngine(job, "7.1", clock) if step else SlurmEngine("7", submission.files(job), False, clock)
+    sight = one.look()
+    assert (sight.phase, sight.finished_at) == ("away", 160.5)
 
 
 def test_a_cluster_script_is_starting_until_the_run_begins(programs: Programs, job: Job) -> None:

@@ -147,6 +147,14 @@ def test_the_cap_is_kept_while_the_engine_is_away(job: Job, seen: bool) -> None:
     assert stage.ends[0][0] == pytest.approx(100.0, abs=2.0)
 
 
+@pytest.mark.parametrize("seen", [True, False])
+def test_a_run_that_is_over_by_its_own_word_uses_up_no_cap_while_the_engine_is_away(job: Job, seen: bool) -> None:
+    before = [(5.0, RUNNING)] if seen else []
+    stage = Stage(*before, (300.0, Sight("away", started_at=START, finished_at=START + 60.0)), OK)
+    assert follow(stage, job._replace(cap_s=100.0)).outcome.end_cause == "ok"
+    assert stage.ends == []
+
+
 def test_a_stop_and_the_deadline_count_while_the_engine_is_away(job: Job) -> None:
     recorder = Recorder()
     stage = Stage((5.0, RUNNING), Sight("away"))

@@ -56,7 +56,8 @@ class RayJobEngine:
         found, noted = self.cluster.get("rayjobs.ray.io", self.name), read_state(self.state)
         self.noted = noted
         if found.away:
-            return self._by_notes(noted, NOTED_S) or Sight("away", found.away, started_at=noted.began)
+            away = Sight("away", found.away, started_at=noted.began, finished_at=noted.ended)
+            return self._by_notes(noted, NOTED_S) or away
         if found.data is None:
             left = self.cluster.clusters_of(self.name)
             if left:

@@ -317,7 +317,7 @@ class StepEngine:
 
     def _away(self, answer: Answer, noted: Noted) -> Sight:
         if noted.ended is not None and self.clock.now() - noted.ended < NOTED_S:
-            return Sight("away", answer.text)
+            return Sight("away", answer.text, finished_at=noted.ended)
         return self._by_notes(noted) or Sight("away", answer.text, started_at=noted.began)
 
     def _by_notes(self, noted: Noted) -> Sight | None:

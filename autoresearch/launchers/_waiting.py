@@ -23,7 +23,7 @@ class Sight(NamedTuple):
     """One look at a job. Times are epoch seconds.
 
     `phase`: `pending` (queued), `starting` (its machines come up, the run itself has not begun), `running`,
-    `ended`, `gone` (the engine answers and does not know it), `away` (the engine does not answer; `started_at` is
+    `ended`, `gone` (the engine answers and does not know it), `away` (the engine does not answer; the times are
     then what the run itself noted).
     `cause` of an ended job is a word of DESIGN section 2, or `cancelled` when somebody ended it.
     """
@@ -160,10 +160,10 @@ class Following:
 
     def _unseen(self, sight: Sight) -> None:
         """Keep cap and deadline while the engine does not answer. Notes may be of the run before a requeue."""
-        if self.run_since is not None:
-            self._running(sight._replace(started_at=self.told_start))
-        elif sight.started_at is not None and self.starts == 0:
-            self._running(sight)
+        if self.run_since is not None or (sight.started_at is not None and self.starts == 0):
+            if sight.finished_at is None:  # a run that is over uses up no more of its cap
+                known = sight.started_at if self.run_since is None else self.told_start
+                self._running(sight._replace(started_at=known))
         elif not self.want and not self._fits():
             self._end("stopped", f"cancelled unseen: {TOO_LATE}")
 

@@ -96,7 +96,8 @@ class RayEngine:
         if reply.status == 404:
             return self._by_notes(noted, 0.0) or Sight("gone")
         if reply.status != 200:
-            return self._by_notes(noted, NOTED_S) or Sight("away", _short(reply), started_at=noted.began)
+            away = Sight("away", _short(reply), started_at=noted.began, finished_at=noted.ended)
+            return self._by_notes(noted, NOTED_S) or away
         status, data = str(reply.data.get("status")), reply.data
         begun, over = _seconds(data.get("start_time")), _seconds(data.get("end_time"))
         if status == "PENDING":

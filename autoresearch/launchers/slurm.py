@@ -109,9 +109,11 @@ class SlurmEngine:
         return Sight("ended", why, "launcher", None, noted.began, noted.ended, noted.host, noted.began is None)
 
     def _away(self, answer: Answer, noted: Noted) -> Sight:
-        if noted.ended is not None and self.clock.now() - noted.ended > held.NOTED_S:
+        if noted.ended is None:
+            return Sight("away", answer.text, started_at=noted.began)
+        if self.clock.now() - noted.ended > held.NOTED_S:
             return self._by_notes(noted, "the controller does not answer")
-        return Sight("away", answer.text, started_at=noted.began if noted.ended is None else None)
+        return Sight("away", answer.text, finished_at=noted.ended)
 
     @staticmethod
     def _is_of(record: calls.Record, noted: Noted) -> bool:
