@@ -148,6 +148,18 @@ def test_notes_of_the_run_with_the_controller_away(programs: Programs, job: Job)
     assert engine(job).look().cause == "ok"
 
 
+def test_a_run_that_somebody_else_stopped_may_be_requeued_as_long_as_the_controller_is_away(
+    programs: Programs, job: Job
+) -> None:
+    programs.on("squeue", code=1, err=CONTACT)
+    state = Path(submission.files(job).state)
+    state.write_text("began 100.5 77 n\nstopped 150.5 77 1\nended 160.5 77 143\n")
+    sight = engine(job).look()
+    assert (sight.phase, sight.started_at, sight.finished_at) == ("away", None, 160.5)
+    Path(f"{state}.cancelled").touch()  # by us: it cannot begin again
+    assert engine(job).look().cause == "cancelled"
+
+
 @pytest.mark.parametrize("step", [False, True])
 def test_a_run_that_has_just_ended_is_over_with_the_controller_away(programs: Programs, job: Job, step: bool) -> None:
     programs.on("squeue", code=1, err=CONTACT)

@@ -14,6 +14,7 @@ from autoresearch.launchers import Finding, Job, Outcome, Watch
 from autoresearch.launchers import _slurm_calls as calls
 from autoresearch.launchers import _slurm_hold as held
 from autoresearch.launchers import _slurm_submit as submission
+from autoresearch.launchers import _slurm_unanswered as unanswered
 from autoresearch.launchers._calls import Answer
 from autoresearch.launchers._remote import Remote
 from autoresearch.launchers._script import CANNOT_START, Noted, cancel_by_file, read_state
@@ -111,7 +112,8 @@ class SlurmEngine:
     def _away(self, answer: Answer, noted: Noted) -> Sight:
         if noted.ended is None:
             return Sight("away", answer.text, started_at=noted.began)
-        if self.clock.now() - noted.ended > held.NOTED_S:
+        requeued = noted.stopped and not unanswered.is_withdrawn(self.where.state)  # perhaps: we did not end it
+        if not requeued and self.clock.now() - noted.ended > held.NOTED_S:
             return self._by_notes(noted, "the controller does not answer")
         return Sight("away", answer.text, finished_at=noted.ended)
 
