@@ -94,6 +94,10 @@ REFUSED = {
     "val_bpb: 1.5 M, other: 3": "unit",
     "val_bpb: 250 images/sec": "unit",
     "val_bpb: 2.5 kB": "unit",
+    "val_bpb: 3.2 s/it": "unit",
+    "val_bpb: 12 GB/80 GB": "unit",
+    "val_bpb: 2 minutes 30 seconds": "unit",
+    "val_bpb: 1 day 2:03:04": "unit",
     "val_bpb: 45/60": "ratio",
     "val_bpb: 45 / 60 (75%)": "ratio",
     "val_bpb: 45 of 60": "ratio",
@@ -174,6 +178,10 @@ def test_many_values_that_cannot_be_taken_cost_what_one_does(tmp_path: Path, mon
     where = metrics.Where(str(log), "", "", "", "")
     assert metrics.read(metrics.Spec("tps", "max"), where, whole=True).reason.startswith("thousands")
     assert len(asked) == 1
+
+
+def test_a_time_of_two_units_among_many_lines_is_not_half_taken(tmp_path: Path) -> None:
+    assert read(tmp_path, "took 1 min 3\n" * 200 + "took 2 min 30 s\n", "took").reason.startswith("unit:")
 
 
 def test_longer_names_are_offered(tmp_path: Path) -> None:

@@ -264,7 +264,7 @@ def _end(data: bytes, at: int) -> bytes:
         return b""
     text = match.group()
     # With anything behind it: is it a unit then, or may a second number follow that belongs to the first?
-    if numbers.UNIT_WORD.match(text.decode("ascii") + "#") or text.split()[:1] in _JOINS:
+    if any(numbers.UNIT_WORD.match(text.decode("ascii") + more) for more in "#s") or text.split()[:1] in _JOINS:
         return b""
     if text[:1] == b",":
         return re.escape(text[:-1]) + rb"[A-Za-z_\"']"

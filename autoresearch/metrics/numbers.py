@@ -37,12 +37,14 @@ _WHOLE = later(rf"({NUMBER})|({NONFINITE})", re.ASCII)
 EITHER = rf"(?:{NONFINITE}|{NUMBER})"  # `1.#INF` begins like a number
 _GROUPED = later(r"[+-]?[0-9]{1,3}(?:,[0-9]{3})+(?:\.[0-9]*)?(?:[eE][+-]?[0-9]+)?", re.ASCII)
 _PLAIN = later(r"-?[0-9]+(?:\.[0-9]+)?(?:[eE][+-]?[0-9]+)?", re.ASCII)
-# After a blank only these words are units; any other word may be the next name of the line.
+_TIME = r"(?:[nuµm]?s|secs?|seconds?|msecs?|mins?|minutes?|hours?|hrs?|h|days?)"
+# After a blank only these words are units; any other word may be the next name of the line, and so may these where a
+# number follows, unless a time goes on with it (`2 minutes 30 seconds`).
 UNIT_WORD = later(
-    r"[ \t](?P<unit>[nuµm]?s|secs?|seconds?|msecs?|mins?|minutes?|hours?|h|days?|[kKMGTB]|[kKMGT]i?[Bb]|bytes|"
-    r"[KMGT]?bps|tokens?|toks?|samples?|percent|pct|fps|[kKMG]?Hz|k?Wh?|dB|°[CF]|thousand|million|billion|trillion|"
-    r"[KMGT]?FLOPS?|[A-Za-z]{1,12}/(?:s|sec|second|min)\S*)"
-    r"(?![\w/])(?![ \t]*[:=]|[ \t]+[-+.]?[0-9])",
+    rf"[ \t](?P<unit>{_TIME}(?=[ \t]+[0-9][0-9.]*(?:[ \t]*(?:{_TIME}|m)(?!\w)|:[0-9]))|"
+    rf"(?:(?:{_TIME}|[kKMGTB]|[kKMGT]i?[Bb]|bytes|[KMGT]?bps|tokens?|toks?|samples?|percent|pct|fps|[kKMG]?Hz|k?Wh?|dB|"
+    r"°[CF]|thousand|million|billion|trillion|[KMGT]?FLOPS?)(?:/\w+)?|[A-Za-z]{1,12}/(?:s|sec|second|min)[^\s:=]*)"
+    r"(?![\w/])(?![ \t]*[:=]|[ \t]+[-+.]?[0-9]))",
 )
 _UNIT_HERE = later(r"[^\W\d_]\S{0,15}|[µ°]\S{0,15}")
 _MARKS = ("%", "％")
