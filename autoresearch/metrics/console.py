@@ -17,9 +17,14 @@ from autoresearch.metrics.aggregate import NO_STEP, Found
 ANSI = rb"\x1b(?:\[[0-?]{0,24}[ -/]{0,4}[@-~]|\][^\x07\x1b\r\n]{0,500}(?:\x07|\x1b\\)|[()][0-9A-B])"
 _GAP = rb"(?>(?:[ \t]|\xc2\xa0|" + ANSI + rb"){0,80})"
 _SEP = rb":=|==|=>|->|[:=|]|\xe2\x94[\x82\x83\x86]|\xe2\x95\x91|\xe2\x86\x92|\.{2,80}"
-_OPEN = rb"(?:[\[({\"'`]|(?:(?:torch|np|numpy|jnp|tf)\.)?(?:tensor|[aA]rray|Tensor|float[0-9_]{0,3}|bfloat16)\()"
+_BOLD = rb"(?<=[:=|])\*\*|(?<=[:=|] )\*\*"  # `name: **0.5**`, `**name:** 0.5`; `name ** 2` is a power
+_OPEN = (
+    rb"(?:[\[({\"'`]|"
+    + _BOLD
+    + rb"|(?:(?:torch|np|numpy|jnp|tf)\.)?(?:tensor|[aA]rray|Tensor|float[0-9_]{0,3}|bfloat16)\()"
+)
 BEHIND = numbers.later(
-    rb"(?P<quote>(?:\\?[\"'`]|\xe2\x80\x9d)?)(?P<gap>"
+    rb"(?P<quote>(?:\\?[\"'`]|\*\*|\xe2\x80\x9d)?)(?P<gap>"
     + _GAP
     + rb")(?P<sep>(?:"
     + _SEP
@@ -29,13 +34,14 @@ BEHIND = numbers.later(
     rb"(?P<open>" + _OPEN + rb"{0,4})" + _GAP + rb"(?P<value>" + numbers.EITHER.encode() + rb")"
 )
 # What follows a name that heads a column: `tables` looks for it where there is no value.
-HEAD = numbers.later(rb"[ \t]{0,80}(?:\||\xe2\x94[\x82\x83\x86]|\xe2\x95\x91|\r|\n)")
+HEAD = numbers.later(rb"(?:\*\*)?[ \t]{0,80}(?:\||\xe2\x94[\x82\x83\x86]|\xe2\x95\x91|\r|\n)")
 _ENDS = (b"\n", b"\r")
 LATE = 1 << 20  # bytes at the end of a log that are looked at first
 DENSE = 16  # values that are judged before it pays to learn what they look like
 ANSI_CODE = numbers.later(ANSI)
 ANSI_TEXT = numbers.later(ANSI.decode("ascii"))
-_WORD_BEFORE = numbers.later(r"(?:^|[\s(\[{|│┃,;:])([^\W\d_][\w./-]*(?:['’]s)?) $")
+# Not behind `=`, where it is a value of its own (`phase=train loss=0.5`), nor as the rest of a unit (`9.9it/s`, `5°C`).
+_WORD_BEFORE = numbers.later(r"(?:^|[^\w=./°-])([^\W\d_][\w./-]*(?:['’]s)?) $")
 _NUMBER_BEFORE = numbers.later(r"[0-9][ \t]$")
 _LOGGER = numbers.later(r"(?:^|[\s\]])(?:DEBUG|INFO|WARN|WARNING|ERROR|CRITICAL):[\w.]{0,80}:$")
 _COUNTED = numbers.later(r"(?:epoch|step|iter|iteration|rank|batch)_?\d+", re.IGNORECASE)
@@ -107,6 +113,8 @@ class Judge:
         if data[match.end() : match.end() + 1] in _ENDS and not self.options and b"[" not in match.group("open"):
             return Hit(numbers.strict(text), text, "", base + hit, step)
         after = visible(data[match.end() : match.end() + 200])
+        if _FILE.match(after):
+            return None
         indexed = match.group("open").strip(b"\"'`") and _INDEXED.match(after)
         if loose and (indexed or _NAMED_ON.match(after)):
             # `acc 5: 0.8`, `acc[5]: 0.8`: the number belongs to a longer name
@@ -143,7 +151,7 @@ class Judge:
         low = word.lower().removesuffix("'s")
         if len(word) > 40 or low in _PLAIN_WORDS or _COUNTED.fullmatch(word):
             return False
-        return low in _QUALIFIERS or self.name.isalnum()
+        return low in _QUALIFIERS or self.name.isalnum() or len(low) < len(word)
 
     def _note_longer(self, data: bytes, end: int) -> None:
         rest = re.match(rb"[\w./@-]{1,40}", data[end : end + 40])
@@ -167,6 +175,7 @@ def visible(data: bytes) -> str:
 
 _NAMED_ON = numbers.later(r"[\s\"']*[:=]")  # behind a number that is a part of a longer name
 _INDEXED = numbers.later(rf"[\"']?[)\]}}]+[\"']?(?:\s*(?::|=|->|→)|\s*\|?\s*{numbers.NUMBER})", re.ASCII)
+_FILE = numbers.later(r"[\w.=-]*\.(?:ckpt|pth?|h5|hdf5|keras|safetensors)\b")  # the number is a part of its name
 _BAR = numbers.later(r"[|│┃┆║]")
 _CELL = numbers.later(rf"\s*(?:{numbers.NUMBER}|{numbers.NONFINITE})\s*", re.ASCII)
 _ARROW = numbers.later(rf"\s*(?:->|=>|→|\bto\s)\s*{numbers.NUMBER}", re.ASCII)

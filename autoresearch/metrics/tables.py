@@ -20,7 +20,7 @@ MOST = 20_000  # heads that are looked at
 
 def _cells(line: str) -> list[str]:
     # The frame is no cell, but an empty cell within it is one: a group's name stands in its first row only.
-    cells = [cell.strip() for cell in _BAR.split(line)]
+    cells = [cell.strip().strip("*`") for cell in _BAR.split(line)]  # the best row of a table is often bold
     return cells[not cells[0] : len(cells) - (len(cells) > 1 and not cells[-1])]
 
 
