@@ -235,6 +235,7 @@ def test_what_ray_kept_comes_home(head: Head, job: Job) -> None:
         ("local", None),
         ("", None),
         ("http://me:pass@head:8265", None),
+        ("http://[::1", None),
     ],
 )
 def test_addresses(text: str, address: str | None) -> None:

@@ -51,7 +51,10 @@ def address_of(settings: Mapping[str, str]) -> str:
         raise Usage("RAY_ADDRESS", f"{text or 'nothing'!r} is not an address of a Ray head", fix)
     if "://" not in text:
         text = f"http://{text}"
-    parts = urllib.parse.urlsplit(text)
+    try:
+        parts = urllib.parse.urlsplit(text)
+    except ValueError as error:
+        raise Usage("RAY_ADDRESS", f"{text!r}: {error}", fix) from None
     if parts.scheme not in ("http", "https") or not parts.hostname:
         raise Usage("RAY_ADDRESS", f"{parts.scheme}:// does not take jobs", fix)
     if parts.username or parts.password:
