@@ -181,6 +181,8 @@ def test_a_drained_node_keeps_the_job_waiting_with_its_reason(launcher: Slurm, t
     try:
         run = Run(launcher, make_job(tmp_path, ["true"]))
         wait_until(lambda: any("DRAINED" in said for said in run.recorder.said))
+        told = launcher.check({}, 0, 1)[1]  # such a job may be launched
+        assert (told.level, node in told.detail) == ("warn", True)
     finally:
         slurm("scontrol", "update", f"NodeName={node}", "State=RESUME")
     assert run.result().end_cause == "ok"

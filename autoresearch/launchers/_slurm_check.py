@@ -66,6 +66,12 @@ def _test_only(parts: Sequence[str]) -> Finding:
     )
     if answer.code == 0:
         return Finding("ok", "SLURM_ARGS", answer.text.removeprefix("sbatch: "))
+    # Drained nodes do not exist for --test-only, while sbatch itself takes the job and lets it wait for them.
+    if "node configuration is not available" in answer.text:
+        away = calls.query(["sinfo", "-h", "-N", "-t", "down,drain", "-o", "%N"]).out.split()
+        if away:
+            nodes = " ".join(sorted(set(away))[:4])
+            return Finding("warn", "SLURM_ARGS", f"no node that is up fits; {nodes} down or drained", "see: sinfo -R")
     return Finding("FAIL", "SLURM_ARGS", answer.text, "correct SLURM_ARGS in the plan")
 
 
