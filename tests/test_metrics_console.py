@@ -64,6 +64,8 @@ VALUES = {
     "2026-03-24 09:00:11 INFO val_bpb: 0.5": "0.5",
     "[rank0] val_bpb: 0.5 tokens: 8": "0.5",
     "final val_bpb: 0.5": "0.5",
+    "val_bpb：0.5": "0.5",
+    "検証 val_bpb ＝ 0.5": "0.5",
     "9.9it/s val_bpb: 0.5": "0.5",
     "phase=train val_bpb=0.5 checkpoint=last.ckpt": "0.5",
     "- **val_bpb**: 0.5": "0.5",

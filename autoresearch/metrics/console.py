@@ -16,7 +16,7 @@ from autoresearch.metrics.aggregate import NO_STEP, Found
 
 ANSI = rb"\x1b(?:\[[0-?]{0,24}[ -/]{0,4}[@-~]|\][^\x07\x1b\r\n]{0,500}(?:\x07|\x1b\\)|[()][0-9A-B])"
 _GAP = rb"(?>(?:[ \t]|\xc2\xa0|" + ANSI + rb"){0,80})"
-_SEP = rb":=|==|=>|->|[:=|]|\xe2\x94[\x82\x83\x86]|\xe2\x95\x91|\xe2\x86\x92|\.{2,80}"
+_SEP = rb":=|==|=>|->|[:=|]|\xef\xbc[\x9a\x9d]|\xe2\x94[\x82\x83\x86]|\xe2\x95\x91|\xe2\x86\x92|\.{2,80}"
 _BOLD = rb"(?<=[:=|])\*\*|(?<=[:=|] )\*\*"  # `name: **0.5**`, `**name:** 0.5`; `name ** 2` is a power
 _OPEN = (
     rb"(?:[\[({\"'`]|"
