@@ -282,6 +282,28 @@ def test_csv(tmp_path: Path, name: str, mark: str) -> None:
     assert read(tmp_path, f"csv:{name}:acc").reason.startswith("several numbers: more than one column")
 
 
+def test_csv_that_a_restart_or_other_code_goes_on_with(tmp_path: Path) -> None:
+    (tmp_path / "m.csv").write_text("step,loss\n1,0.5\nstep,acc,loss\n2,0.9,0.25\n")
+    assert read(tmp_path, "csv:m.csv:loss")[1:4] == (0.25, "0.25", 2)
+    for more in ("2,0.9,0.25", "2,1,234"):
+        (tmp_path / "m.csv").write_text(f"step,loss\n1,0.5\n{more}\n")
+        assert "a row of 3 cells below 2 heads" in read(tmp_path, "csv:m.csv:loss").reason
+    (tmp_path / "m.csv").write_text("step,loss,\n1,0.5,,\n")
+    assert read(tmp_path, "csv:m.csv:loss").text == "0.5"
+
+
+def test_the_end_of_a_path_that_several_files_have(tmp_path: Path) -> None:
+    for at, name in enumerate(("version_1", "version_0", "version_10")):
+        (tmp_path / "logs" / name).mkdir(parents=True)
+        (tmp_path / "logs" / name / "m.csv").write_text(f"loss\n{at}\n")
+        os.utime(tmp_path / "logs" / name / "m.csv", (1000 + at, 1000 + at))
+    assert read(tmp_path, "csv:m.csv:loss").text == "2"
+    (tmp_path / "logs" / "val").mkdir()
+    (tmp_path / "logs" / "val" / "m.csv").write_text("loss\n7\n")
+    assert read(tmp_path, "csv:m.csv:loss").reason.startswith("several files: version_")
+    assert read(tmp_path, "csv:val/m.csv:loss").text == "7"
+
+
 @RELAXED
 @given(st.binary(max_size=200))
 def test_no_bytes_make_record_readers_fail(tmp_path: Path, noise: bytes) -> None:

@@ -67,18 +67,28 @@ def _fits(name: str, patterns: tuple[str, ...]) -> bool:
     return any(fnmatch.fnmatchcase(name, pattern) for pattern in patterns)
 
 
-def named(path: str, where: Where) -> str | None:
-    """The file that a source's PATH means: absolute, or relative to the tree, then the logs, then the artifacts."""
+def named(path: str, where: Where) -> list[str]:
+    """The files that a source's PATH may mean: absolute, or relative to the tree, then the logs, then the artifacts.
+
+    Of a path's end there may be several below the logs: those of this run then, the last written one last.
+    """
     if os.path.isabs(path):
-        return path if os.path.exists(path) else None
+        return [path] if os.path.exists(path) else []
     for root in (where.tree, where.logs, where.artifacts):
         if root and os.path.exists(os.path.join(root, path)):
-            return os.path.join(root, path)
+            return [os.path.join(root, path)]
     for root in (where.logs, where.artifacts):
-        for found in walk(root, own=True) if root else ():
-            if found.endswith(os.sep + path):
-                return found
-    return None
+        hits = [found for found in walk(root, own=True) if found.endswith(os.sep + path)] if root else []
+        if hits:
+            return sorted((hit for hit in hits if fresh(hit, where.started_at)), key=_written) or hits
+    return []
+
+
+def _written(path: str) -> tuple[float, str]:
+    try:
+        return os.stat(path).st_mtime, path
+    except OSError:
+        return 0.0, path
 
 
 def stale(path: str) -> str:

@@ -99,9 +99,14 @@ def find(kind: str, rest: str, where: Where) -> Found:
     """The values of `jsonl:PATH:KEY`, `json:PATH:KEY` or `csv:PATH:COLUMN`."""
     path, key = split(kind, rest)
     source = f"{kind} {path}:{key}"
-    file = files.named(path, where)
-    if file is None:
+    found_files = files.named(path, where)
+    if not found_files:
         return Found(source, trouble=f"{path} is neither in the run's directory nor below its logs")
+    # `version_0` and `version_1` are a run and its restart, `train` and `val` are not.
+    if len({re.sub(r"[0-9]+", "", name) for name in found_files}) > 1:
+        shown = ", ".join(os.path.relpath(name, os.path.commonpath(found_files)) for name in found_files[:6])
+        return Found(source, trouble=f"several files: {shown}; write more of the path than {path}")
+    file = found_files[-1]
     if not files.fresh(file, where.started_at):
         return Found(source, trouble=files.stale(file))
     if not os.path.isfile(file):
@@ -178,11 +183,22 @@ def _csv(path: str, column: str, source: str) -> Found:
 
 
 def _csv_cells(reader: Iterator[list[str]], heads: list[str], column: str) -> Iterator[tuple[object, int | None]]:
-    index = heads.index(column)
-    steps = [(key, heads.index(key)) for key in STEP_KEYS if key in heads]
+    index, steps = _columns(heads, column)
     for row in reader:
-        # Short rows are torn; Lightning leaves cells of metrics without a value at this step empty.
-        if len(row) < len(heads) or not row[index].strip() or row == heads:
+        cells = [cell.strip() for cell in row]
+        if column in cells:  # a restart wrote its head again, perhaps with other columns
+            heads = cells
+            index, steps = _columns(heads, column)
             continue
-        record: dict[str, object] = {key: row[at].strip() for key, at in steps}
-        yield row[index], _step(record)
+        # Short rows are torn; Lightning leaves cells of metrics without a value at this step empty.
+        if len(row) < len(heads) or not cells[index]:
+            continue
+        step = _step({key: cells[at] for key, at in steps})
+        if any(cells[len(heads) :]):  # nobody knows which cell is below which head
+            yield f"a row of {len(row)} cells below {len(heads)} heads", step
+        else:
+            yield cells[index], step
+
+
+def _columns(heads: list[str], column: str) -> tuple[int, list[tuple[str, int]]]:
+    return heads.index(column), [(key, heads.index(key)) for key in STEP_KEYS if key in heads]
