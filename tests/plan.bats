@@ -290,6 +290,10 @@ plan_words=(CAMPAIGN=c CMD=./train.sh METRIC=val_accuracy DIRECTION=max)
   bin extend STOP='20 experiments, 1h each' YES=1
   run_bin doctor
   assert_lacks "${output}" "warn  limit"
+  bin plan CAMPAIGN=c LAUNCHER=ray RAY_ADDRESS=auto
+  run_bin doctor
+  assert_contains "${output}" "warn  plan: the plan of 'c' changed since it was approved"
+  assert_contains "${output}" "FAIL  launcher ray: RAY_ADDRESS"
   rmdir "${scratch}"
   run_bin check-disk
   assert_refused "is not a directory"

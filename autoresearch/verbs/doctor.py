@@ -76,13 +76,12 @@ def _campaign() -> Iterator[Finding]:
     except AutoresearchError as error:
         yield Finding("warn", "campaign", error.why, error.fix)
         return
-    approval = plan.read_approval(where)
-    made = approval.plan if approval else plan.load(where.plan)[0]
     try:
         plan.approved(where)
         yield Finding("ok", "plan", f"{where.plan} is approved")
     except AutoresearchError as error:
         yield Finding("warn", "plan", error.why, error.fix)
+    made = plan.load(where.plan)[0]  # as it would be approved next, not as it was
     yield from guarded("campaign", lambda: _marker(where))
     yield from _launcher(made)
     yield from guarded("command", lambda: _program(made))
