@@ -117,6 +117,7 @@ REFUSED = {
     "val_bpb: 12:30": "part of a number",
     "val_bpb: 0x1p3": "part of a number",
     "val_bpb: 12,34": "part of a number",
+    "│ val_bpb │ 0.74… │": "part of a number",
     "val_bpb: [0.1, 0.2]": "several numbers",
     "val_bpb: array([0.1 0.2])": "several numbers",
     "val_bpb | 0.5 | 0.6": "several numbers",

@@ -143,7 +143,7 @@ def _part(text: str, after: str) -> str:
     if text in ("0", "+0", "-0") and one in ("x", "X", "b", "o") and two.isalnum():
         one = two = "0"
     glued = one.isdigit() or one == "_" or (one in ".:-+*^~'’×·" and one != "" and two.isdigit())
-    glued = glued or _POWER.match(after) is not None
+    glued = glued or one == "…" or _POWER.match(after) is not None  # a table that was too narrow cuts its cells so
     if glued or (one in "eE" and one != "" and (two.isdigit() or (two in "+-" and after[2:3].isdigit()))):
         return f"part of a number: `{text}` of `{(text + after).split()[0][:60]}`"
     return ""
