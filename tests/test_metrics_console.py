@@ -151,6 +151,8 @@ def test_shapes_that_are_refused_by_name(tmp_path: Path, line: str) -> None:
         "**Best val_bpb: 0.1**",
         "[INFO]best val_bpb: 0.1",
         "valid_0's val_bpb: 0.1",
+        "Best model val_bpb: 0.1",
+        "max val_bpb 0.9 min val_bpb 0.1",
         "saved val_bpb=0.10.ckpt",
         "saved 'epoch=3 val_bpb=0.10-v1.ckpt'",
         "val_bpb ** 2 = 0.1",
@@ -179,6 +181,7 @@ def test_a_unit_in_front_is_no_part_of_the_name(tmp_path: Path) -> None:
     assert read(tmp_path, "memory allocated: 30862 MiB reserved: 41894\n", "reserved").text == "41894"
     assert read(tmp_path, "3.1 it/s loss: 0.5\n", "loss").text == "0.5"
     assert read(tmp_path, "5 policy loss: 0.5\n", "loss").value is None
+    assert read(tmp_path, "max loss 1.0 min loss 0.5\n", "loss").value is None
     assert read(tmp_path, "s loss: 0.5\n", "loss").value is None
 
 

@@ -42,6 +42,10 @@ ANSI_CODE = numbers.later(ANSI)
 ANSI_TEXT = numbers.later(ANSI.decode("ascii"))
 # Not behind `=`, where it is a value of its own (`phase=train loss=0.5`), nor as the rest of a unit (`9.9it/s`, `5°C`).
 _WORD_BEFORE = numbers.later(r"(?:^|[^\w=./°-])([^\W\d_][\w./-]*(?:['’]s)?) $")
+# `Best model val_acc: 0.9` is no more `val_acc` than `best val_acc` is.
+_BEST_OF = numbers.later(
+    r"(?:^|[^\w=./°-])(?:best|highest|lowest|previous|baseline|initial) [^\W\d_][\w./-]* $", re.IGNORECASE
+)
 _NUMBER_BEFORE = numbers.later(r"[0-9][ \t]$")
 _LOGGER = numbers.later(r"(?:^|[\s\]])(?:DEBUG|INFO|WARN|WARNING|ERROR|CRITICAL):[\w.]{0,80}:$")
 _COUNTED = numbers.later(r"(?:epoch|step|iter|iteration|rank|batch)_?\d+", re.IGNORECASE)
@@ -139,10 +143,11 @@ class Judge:
                 self._note(before.split()[-1] + self.name)
             return not glued
         word = _WORD_BEFORE.search(before)
-        if word is None or not self._qualifies(word.group(1)):
+        if word is None or not (self._qualifies(word.group(1)) or _BEST_OF.search(before)):
             return True
-        if _NUMBER_BEFORE.search(before, 0, word.start(1)) and numbers.UNIT_WORD.match(f" {word.group(1)}#"):
-            return True  # `12 s loss: 0.5`: the unit of the number before
+        unit = word.group(1) != "min" and numbers.UNIT_WORD.match(f" {word.group(1)}#")
+        if unit and _NUMBER_BEFORE.search(before, 0, word.start(1)):
+            return True  # `12 s loss: 0.5`: the unit of the number before; `max reward 1 min reward 0` has none
         self._note(f"{word.group(1)} {self.name}")
         return False
 
