@@ -140,7 +140,7 @@ nowhere() {
   assert_status 3
   assert_contains "${output}" "FAIL  secrets: the plan needs HF_TOKEN, which has no value"
   run_bin baseline
-  assert_refused "WANDB_API_KEY HF_TOKEN"
+  assert_refused "WANDB_API_KEY, HF_TOKEN"
   assert_contains "${stderr}" "${repo}/.env (which does not exist)"
   write_env WANDB_API_KEY=s3cr3t-one-value
   run_bin baseline
