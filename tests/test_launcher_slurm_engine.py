@@ -105,6 +105,17 @@ def test_what_a_finished_run_left_behind_is_ended(launcher: Slurm, tmp_path: Pat
     assert not marked("4243.5")
 
 
+def test_a_stop_gives_the_run_its_time_to_save(launcher: Slurm, tmp_path: Path) -> None:
+    """scancel tells the script alone, and kills what it has not told after KillWait."""
+    saves = "trap 'echo saved; exit 0' TERM; echo up; while :; do sleep 0.1; done"
+    run = Run(launcher, make_job(tmp_path, ["sh", "-c", saves], grace_s=60.0))
+    log = Path(run.job.log_path)
+    wait_until(lambda: log.exists() and "up" in log.read_text())
+    run.recorder.stop()
+    assert run.result().end_cause == "stopped"
+    assert "saved" in log.read_text()
+
+
 def test_a_stop_request_ends_the_job(launcher: Slurm, tmp_path: Path) -> None:
     run = Run(launcher, make_job(tmp_path, ["sleep", "300"]))
     run.wait_started()

@@ -51,13 +51,14 @@ leave_nothing() {{
   done
   signal_marked KILL
 }}
-# The engine has sent TERM to the command as well: give it its time, then end what is left.
+# Give the command its time, told by us where nobody else has sent it TERM, then end what is left.
 ended_early=
 stop() {{
   local try
-  trap '' TERM INT
+  trap '' TERM INT USR1
   ended_early=1
   note stopped 1
+  if [[ $1 == untold ]]; then signal_marked TERM; fi
   for ((try = 0; try < {grace_tenths}; try++)); do
     kill -0 "$child" 2>/dev/null || break
     sleep 0.1
@@ -70,19 +71,20 @@ note device "$device"
 {job}# Where the engine has lost sight of the job, a file beside the state ends it, or the second line behind the cap.
 # Reading an empty pipe is a sleep without a process.
 exec {{pause}}<> <(:)
-{{ while [[ ! -e $state.cancelled{limit} ]]; do read -rt 3 -u "$pause"; {measure}done; kill -TERM "$$"; }} &
+{{ while [[ ! -e $state.cancelled{limit} ]]; do read -rt 3 -u "$pause"; {measure}done; kill -USR1 "$$"; }} &
 watcher=$!
 disown "$watcher"
 env -- "$mark" "${{command[@]}}" </dev/null {{pause}}>&- &
 child=$!
-trap stop TERM INT
+trap 'stop {told}' TERM INT
+trap 'stop untold' USR1
 wait "$child"
 code=$?
 if [[ -n $ended_early ]]; then
   wait "$child"
   code=$?
 fi
-trap '' TERM INT
+trap '' TERM INT USR1
 kill "$watcher" 2>/dev/null
 leave_nothing
 note ended "$code"
@@ -188,6 +190,7 @@ def render(
     limit_s: float | None = None,
     slurm: str | None = None,
     alone: bool = False,
+    told: bool = True,
 ) -> str:
     """The script's text.
 
@@ -201,6 +204,7 @@ def render(
         limit_s: seconds after which the script ends the run itself, for engines without a limit of their own.
         slurm: `job` or `step`: what of Slurm's is this run's own and nobody else's, so that its memory is the run's.
         alone: all work of the run is done on this machine (on one of these machines, for a job of several nodes).
+        told: an engine that ends the job sends TERM to all its processes, not only to the script.
     """
     log = shlex.quote(job.log_path)
     needed = "".join(
@@ -223,6 +227,7 @@ def render(
         job='note job "${SLURM_JOB_ID-}"\n' if slurm == "job" else "",
         device=DEVICE + (ONE_NODE if alone else ELSEWHERE),
         command=quoted(job.argv),
+        told="told" if told else "untold",
         grace_tenths=max(int(job.grace_s * 10), 1),
     )
 

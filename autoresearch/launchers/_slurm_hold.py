@@ -187,7 +187,9 @@ def submit(job: Job, watch: Watch) -> str:
     drop = submission.NOT_IN_CONTAINER if site else ()
     env = {key: value for key, value in job.env.items() if key not in drop}
     there, measured = job._replace(env=env), None if site else "step"  # a site's workers are other steps
-    text = render(there, token, where.state, redirect=True, exports={}, needs=(), slurm=measured, alone=not site)
+    text = render(
+        there, token, where.state, redirect=True, exports={}, needs=(), slurm=measured, alone=not site, told=False
+    )
     write(where.script, text)
     client = _start(job, allocation, where, name, env)
     until = time.monotonic() + STEP_S

@@ -242,10 +242,12 @@ def prepare(job: Job, settings: Mapping[str, str], attempt: int) -> Prepared:
     if site:
         script, env = site_script(job.tree, site), site_environment(job, settings, where)
         there = job._replace(env=env)
-        text = render(there, token, where.state, redirect=True, exports={}, needs=(), slurm="job")
+        text = render(there, token, where.state, redirect=True, exports={}, needs=(), slurm="job", told=False)
     else:
         script, env = where.script, dict(job.env)
-        text = render(job, token, where.state, redirect=False, exports={}, needs=(), slurm="job", alone=True)
+        text = render(
+            job, token, where.state, redirect=False, exports={}, needs=(), slurm="job", alone=True, told=False
+        )
     argv = arguments(job, settings, name, where, script)
     shown = " ".join(shlex.quote(word) for word in argv)
     write(where.script, text.replace("\n# Token ", f"\n# Submitted with: {_comment(shown)}\n# Token ", 1))
