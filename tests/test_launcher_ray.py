@@ -96,6 +96,17 @@ def test_what_the_head_says(head: Head, job: Job, record: Any, phase: str, cause
     assert (sight.phase, sight.cause, sight.exit_code) == (phase, cause, code)
 
 
+@pytest.mark.parametrize("code", [143, None])
+def test_a_pending_job_that_ray_places_after_a_stop_was_stopped(head: Head, job: Job, code: int | None) -> None:
+    record = {"status": "FAILED", "driver_exit_code": code, "message": "Traceback", "start_time": 1000}
+    head.routes["GET", "/api/jobs/x"] = lambda body: (200, record)
+    head.routes["POST", "/api/jobs/x/stop"] = lambda body: (200, {"stopped": True})
+    one = engine(head, job)
+    one.end(False)
+    sight = one.look()
+    assert (sight.cause, sight.started_at, sight.detail) == ("cancelled", None, "")
+
+
 def test_gone_and_away_and_the_runs_own_notes(head: Head, job: Job) -> None:
     head.routes["GET", "/api/jobs/x"] = lambda body: (404, "no such job")
     assert engine(head, job).look().phase == "gone"

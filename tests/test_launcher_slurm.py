@@ -148,6 +148,14 @@ def test_notes_of_the_run_with_the_controller_away(programs: Programs, job: Job)
     assert engine(job).look().cause == "ok"
 
 
+def test_a_job_that_was_told_not_to_begin_was_cancelled(programs: Programs, job: Job) -> None:
+    programs.on("squeue", code=1, err=UNKNOWN).on("scontrol", code=1, err=UNKNOWN)
+    programs.on("sacct", out="FAILED|143:0|2026-11-30T20:00:00|2026-11-30T20:00:01|n1\n")
+    assert engine(job).look().cause == "signal 15"
+    Path(f"{submission.files(job).state}.cancelled").touch()
+    assert engine(job).look().cause == "cancelled"
+
+
 def test_a_run_that_somebody_else_stopped_may_be_requeued_as_long_as_the_controller_is_away(
     programs: Programs, job: Job
 ) -> None:
@@ -366,7 +374,8 @@ def test_the_script_runs_by_hand_and_notes_its_end(job: Job) -> None:
 
 @pytest.mark.slow
 def test_a_script_ends_itself_at_its_second_line(job: Job) -> None:
-    made = job._replace(argv=["sleep", "60"], grace_s=0.5)
+    """The run is told at once, not when its grace is over."""
+    made = job._replace(argv=["sleep", "300"], grace_s=200.0)
     text = _script.render(made, "0a1b2c3e", f"{job.logs}/x.state", redirect=True, exports={}, needs=[], limit_s=1.0)
     assert subprocess.run(["bash", "-c", text], check=False, timeout=30).returncode == 143
     assert _script.read_state(f"{job.logs}/x.state").stopped

@@ -127,6 +127,8 @@ class RayEngine:
     def _failed(self, end: Sight, code: object, message: str, noted: Noted) -> Sight:
         if noted.failed:
             return end._replace(cause="launcher", exit_code=CANNOT_START, detail=noted.failed)
+        if self.asked_at is not None and noted.began is None:  # placed after all, its script has ended at once
+            return end._replace(cause="cancelled", started_at=None)
         number = code if isinstance(code, int) else noted.exit_code
         if noted.stopped and number is not None:
             return end._replace(cause="cancelled", exit_code=number, detail="ended from outside")

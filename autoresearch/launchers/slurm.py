@@ -173,6 +173,8 @@ class SlurmEngine:
             return f"signal {record.signal}", "", False
         if record.exit_code is None and noted.exit_code is None:
             return "lost", f"Slurm: {record.state} {record.reason}".strip(), False
+        if noted.began is None and record.exit_code == 143 and unanswered.is_withdrawn(self.where.state):
+            return "cancelled", "", False  # started after all, our script has ended at once
         code = record.exit_code or noted.exit_code or 1
         if self.site and noted.began is None:
             return "launcher", f"the cluster did not come up (exit {code}), see the batch log", False
