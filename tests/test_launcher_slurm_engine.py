@@ -317,6 +317,7 @@ def test_a_canary_waits_in_the_queue_as_long_as_a_run_may(hostile: Path, tmp_pat
 def test_check(launcher: Slurm) -> None:
     assert {finding.level for finding in launcher.check({"SLURM_ARGS": "--gres=gpu:1"}, 1, 1)} == {"ok"}
     assert launcher.check({"SLURM_ARGS": "--gres=gpu:99"}, 1, 1)[1].level == "FAIL"
+    assert "--no-such" in launcher.check({"SLURM_ARGS": "--no-such"}, 1, 1)[1].detail
     assert launcher.check({}, 2, 2)[-2].what == "GPUs"
     for wrong in (
         "SLURM_ENV='A=1",

@@ -25,7 +25,8 @@ class Answer(NamedTuple):
     @property
     def text(self) -> str:
         """The last line of what it complained about, else of what it said."""
-        lines = (self.err.strip() or self.out.strip()).splitlines()
+        told = (self.err.strip() or self.out.strip()).splitlines()
+        lines = [line for line in told if not line.startswith("Try ")]  # `Try "sbatch --help"` behind an unknown option
         return lines[-1].strip() if lines else f"exit {self.code} without a word"
 
 
