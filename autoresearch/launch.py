@@ -274,7 +274,8 @@ def watch_of(opened: Campaign, state: State) -> Watch:
 
     def started(at: float) -> None:
         keep(started_at=at)
-        session.checkpoint(where, f"{session.LAUNCHED} {state.id}")
+        if at:
+            session.checkpoint(where, f"{session.LAUNCHED} {state.id}")
 
     return Watch(
         stop_requested=stop_requested,

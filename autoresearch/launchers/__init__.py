@@ -75,7 +75,7 @@ class Watch(NamedTuple):
 
     stop_requested: Callable[[], bool]  # true once somebody asked for a graceful end
     submitted: Callable[[str], None]  # records the job id durably; called before `submit` returns
-    started: Callable[[float], None]  # records that the run itself has begun (epoch seconds)
+    started: Callable[[float], None]  # records that the run itself has begun (epoch seconds; 0: it is queued again)
     say: Callable[[str], None]  # one short line of state for `status`: "pending: Resources"
 
 

@@ -185,6 +185,7 @@ class Following:
         if self.run_since is not None:  # it ran and was requeued
             self.ran_before += self._ran()
             self.run_since = None
+            self.watch.started(0.0)
         if self.want:
             return
         waited, limits = self._lasted(sight.phase), self.limits
