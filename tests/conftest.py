@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 import sys
 from collections.abc import Callable
@@ -18,6 +19,8 @@ ROOT = Path(__file__).resolve().parent.parent
 # A busy machine is no failure of what is tested.
 settings.register_profile("busy", settings.default, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("busy")
+# A shell script that starts the tests behind `&` has them ignore it, and so would all that they start.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 
 DROPPED = ("GIT_", "MAKE", "MFLAGS", "AR_", "XDG_", "WANDB_", "HF_", "RAY_", "SLURM_", "CUDA_", "PYTHON", "BASH_ENV")
 GIT_CONFIG = """[user]
