@@ -197,8 +197,10 @@ def until(true: Callable[[], Any], seconds: float = 90.0, tell: Callable[[], Any
 
 
 def kill_all(victims: list[processes.Process]) -> None:
+    """Kill them and wait until they are gone: one in the midst of a slow write lives on, and holds its locks."""
     for victim in victims:
         processes.send(victim, signal.SIGKILL)
+    until(lambda: not any(map(processes.alive, victims)))
 
 
 def train_repo(make_repo: Callable[..., Path], name: str = "repo") -> Path:
